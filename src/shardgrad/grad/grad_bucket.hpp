@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// GradBucket: gradients of one type that are reduced together, as a hook sees them.
+#pragma once
+
+#include <shardgrad/core/tensor_ref.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace shardgrad {
+
+/// A parameter's gradient as the Reducer knows it. The application owns the memory.
+struct GradParameter {
+  std::string name;    ///< for error texts
+  TensorRef gradient;  ///< any layout; float, double, float16 or bfloat16
+};
+
+/// A buffer with its owner, if it has one: the result of a hook.
+struct FlatBuffer {
+  Buffer buffer;
+  std::shared_ptr<void> owner;  ///< keeps the memory alive; null when somebody else does
+};
+
+/// One parameter's place in a bucket.
+struct BucketEntry {
+  std::size_t parameter = 0;  ///< index into the Reducer's parameters
+  std::size_t offset = 0;     ///< first element in the bucket
+  std::size_t count = 0;      ///< elements
+};
+
+/// The gradients hold this rank's own values: they are not divided before the hook sees them.
+class GradBucket {
+ public:
+  GradBucket(std::size_t index, bool is_last, FlatBuffer flat, std::vector<BucketEntry> entries, const std::vector<GradParameter>* parameters)
+      : index_(index), is_last_(is_last), flat_(std::move(flat)), entries_(std::move(entries)), parameters_(parameters) {}
+
+  /// Place in the launch order, from 0.
+  std::size_t index() const { return index_; }
+  /// The last bucket launched in this backward.
+  bool is_last() const { return is_last_; }
+  /// The flat 1-D buffer of all gradients, parameter after parameter, each in logical (row-major) order.
+  const Buffer& buffer() const { return flat_.buffer; }
+  /// The same with its owner.
+  const FlatBuffer& flat() const { return flat_; }
+  /// Puts another buffer of the same count in place (of another type, for wrappers that change the type).
+  void set_buffer(FlatBuffer flat);
+  const std::vector<BucketEntry>& entries() const { return entries_; }
+  /// gradients()[k]: the part of buffer() that belongs to entries()[k], with the parameter's extents and row-major strides.
+  std::vector<TensorRef> gradients() const;
+  /// parameters()[k]: the parameter of entries()[k].
+  std::vector<const GradParameter*> parameters() const;
+
+ private:
+  std::size_t index_;
+  bool is_last_;
+  FlatBuffer flat_;
+  std::vector<BucketEntry> entries_;
+  const std::vector<GradParameter>* parameters_;
+};
+
+}  // namespace shardgrad
