@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Collectives on Kokkos views: the typed door. Each checks type, constness and memory space at compile time, then hands buffers to the communicator's lane.
+// Collectives on Kokkos views: the typed door. Each checks type, constness and memory space at compile time, then hands
+// buffers to the communicator's lane.
 #pragma once
 
 #include <shardgrad/comm/communicator.hpp>
@@ -10,9 +11,11 @@
 
 namespace shardgrad {
 
-/// Common rules. Collective over `comm`. The operation starts after the work that `exec` was given before, and the returned Work says when the result is in the view; views
-/// must stay allocated and untouched until then. Views that are not contiguous are packed and unpacked in logical order; contiguous ones travel in memory order, so
-/// all ranks use the same layout. Errors: InvalidArgument for sizes that do not fit, RankMismatch where ranks disagree (CommunicatorOptions::check_calls), on every rank.
+/// Common rules. Collective over `comm`. The operation starts after the work that `exec` was given before, and the
+/// returned Work says when the result is in the view; views must stay allocated and untouched until then. Views that
+/// are not contiguous are packed and unpacked in logical order; contiguous ones travel in memory order, so all ranks
+/// use the same layout. Errors: InvalidArgument for sizes that do not fit, RankMismatch where ranks disagree
+/// (CommunicatorOptions::check_calls), on every rank.
 
 enum class ReduceAlgorithm {
   ordered,  ///< added in rank order: the same bits for every transport, chunk and position. Default.
@@ -34,7 +37,8 @@ Work all_reduce(const Exec& exec, const Communicator& comm, const V& view, const
 /// receive[i] = reduction of send[i] over the ranks; equal sizes and types.
 template <ExecutionSpace Exec, BufferView S, WritableBufferView R>
   requires CanAccess<Exec, S> && CanAccess<Exec, R>
-Work all_reduce(const Exec& exec, const Communicator& comm, const S& send, const R& receive, const AllReduceOptions& options = {});
+Work all_reduce(const Exec& exec, const Communicator& comm, const S& send, const R& receive,
+                const AllReduceOptions& options = {});
 
 /// receive (comm.size() x send.size() elements) = the ranks' send views in rank order.
 template <ExecutionSpace Exec, BufferView S, WritableBufferView R>
@@ -44,12 +48,14 @@ Work all_gather(const Exec& exec, const Communicator& comm, const S& send, const
 /// As all_gather, rank r contributing counts[r] elements; receive holds their sum.
 template <ExecutionSpace Exec, BufferView S, WritableBufferView R>
   requires CanAccess<Exec, S> && CanAccess<Exec, R>
-Work all_gather_v(const Exec& exec, const Communicator& comm, const S& send, const R& receive, std::span<const std::size_t> counts);
+Work all_gather_v(const Exec& exec, const Communicator& comm, const S& send, const R& receive,
+                  std::span<const std::size_t> counts);
 
 /// receive = part rank() of the reduction of the send views; send.size() == comm.size() * receive.size().
 template <ExecutionSpace Exec, BufferView S, WritableBufferView R>
   requires CanAccess<Exec, S> && CanAccess<Exec, R>
-Work reduce_scatter(const Exec& exec, const Communicator& comm, const S& send, const R& receive, const AllReduceOptions& options = {});
+Work reduce_scatter(const Exec& exec, const Communicator& comm, const S& send, const R& receive,
+                    const AllReduceOptions& options = {});
 
 /// Block r of send goes to rank r; block r of receive comes from rank r; equal sizes, divisible by comm.size().
 template <ExecutionSpace Exec, BufferView S, WritableBufferView R>
@@ -59,8 +65,8 @@ Work all_to_all(const Exec& exec, const Communicator& comm, const S& send, const
 /// As all_to_all with own counts for each rank, in elements; blocks lie one after the other in rank order.
 template <ExecutionSpace Exec, BufferView S, WritableBufferView R>
   requires CanAccess<Exec, S> && CanAccess<Exec, R>
-Work all_to_all_v(const Exec& exec, const Communicator& comm, const S& send, std::span<const std::size_t> send_counts, const R& receive,
-                  std::span<const std::size_t> receive_counts);
+Work all_to_all_v(const Exec& exec, const Communicator& comm, const S& send, std::span<const std::size_t> send_counts,
+                  const R& receive, std::span<const std::size_t> receive_counts);
 
 /// view of rank `root` to all.
 template <ExecutionSpace Exec, WritableBufferView V>

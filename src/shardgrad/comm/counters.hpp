@@ -26,15 +26,18 @@ std::string_view name_of(Collective collective);
 
 struct CallCounter {
   std::uint64_t calls = 0;
-  /// Payload that leaves this rank for others: all_gather(_v): own block x (W - 1); all_to_all_v: all blocks but its own; all_reduce: 2 (W - 1) / W of the buffer
-  /// (what a bandwidth-optimal algorithm sends); broadcast: the buffer on the root, else 0; send: the message. Control messages of the transport are not counted.
+  /// Payload that leaves this rank for others: all_gather(_v): own block x (W - 1); all_to_all_v: all blocks but its
+  /// own; all_reduce: 2 (W - 1) / W of the buffer (what a bandwidth-optimal algorithm sends); broadcast: the buffer on
+  /// the root, else 0; send: the message. Control messages of the transport are not counted.
   std::uint64_t bytes_sent = 0;
 };
 
 struct Counters {
   std::array<CallCounter, collective_count> of_collective{};
 
-  const CallCounter& operator[](Collective collective) const { return of_collective[static_cast<std::size_t>(collective)]; }
+  const CallCounter& operator[](Collective collective) const {
+    return of_collective[static_cast<std::size_t>(collective)];
+  }
   CallCounter& operator[](Collective collective) { return of_collective[static_cast<std::size_t>(collective)]; }
   /// Calls of everything but check, send and receive.
   std::uint64_t collective_calls() const;

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// From what the caller asked for, the environment and the defaults to options with every field set.
+#pragma once
+
+#include <shardgrad/comm/options.hpp>
+
+#include <string>
+
+namespace shardgrad::detail {
+
+/// The caller's value, else that of the environment variable, else the default. \throws InvalidArgument naming the
+/// field or variable, its value and what is allowed.
+CommunicatorOptions resolve_options(const CommunicatorOptions& asked);
+
+/// What all ranks of a communicator must have in common, as text.
+std::string common_options_text(const CommunicatorOptions& resolved);
+
+}  // namespace shardgrad::detail
