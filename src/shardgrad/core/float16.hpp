@@ -13,36 +13,38 @@ namespace shardgrad {
 
 namespace detail {
 
+// The conversions are written without branches, so that loops over them are vectorised.
+
+/// value < bound ? a : b, for value and bound below 2^31. Written so that the compiler does not make branches of it.
+KOKKOS_INLINE_FUNCTION constexpr std::uint32_t select_below(std::uint32_t value, std::uint32_t bound, std::uint32_t a, std::uint32_t b) {
+  const std::uint32_t mask = static_cast<std::uint32_t>(static_cast<std::int32_t>(value - bound) >> 31);
+  return (a & mask) | (b & ~mask);
+}
+
 /// float to IEEE binary16, round to nearest even; overflow gives inf, NaN stays NaN (quiet), subnormals are kept.
 KOKKOS_INLINE_FUNCTION constexpr std::uint16_t float_to_float16_bits(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<std::uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x01ffu));
-  if (magnitude >= 0x477ff000u) return static_cast<std::uint16_t>(sign | 0x7c00u);  // rounds to 65536 or more
-  if (magnitude >= 0x38800000u) {                                                   // normal in binary16
-    const std::uint32_t rounded = magnitude - 0x38000000u + 0x0fffu + ((magnitude >> 13) & 1u);
-    return static_cast<std::uint16_t>(sign | (rounded >> 13));
-  }
-  if (magnitude < 0x33000000u) return static_cast<std::uint16_t>(sign);  // below half of the smallest subnormal
-  const std::uint32_t exponent = magnitude >> 23;
-  const std::uint32_t mantissa = (magnitude & 0x007fffffu) | 0x00800000u;
-  const std::uint32_t shift = 126u - exponent;  // 14 to 24
-  const std::uint32_t quotient = mantissa >> shift;
-  const std::uint32_t remainder = mantissa & ((1u << shift) - 1u);
-  const std::uint32_t half = 1u << (shift - 1u);
-  const std::uint32_t up = (remainder > half || (remainder == half && (quotient & 1u) != 0u)) ? 1u : 0u;
-  return static_cast<std::uint16_t>(sign | (quotient + up));
+  // Normal in binary16: rebias the exponent and round in integers; a carry out of the mantissa raises the exponent, up to inf.
+  const std::uint32_t normal = (magnitude - 0x38000000u + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
+  // Subnormal in binary16 (below 2^-14): the sum with 0.5 has the unit 2^-24 of the subnormals, so the addition rounds.
+  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  const std::uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x01ffu);
+  std::uint32_t result = select_below(magnitude, 0x38800000u, subnormal, normal);
+  result = select_below(magnitude, 0x477ff000u, result, 0x7c00u);  // rounds to 65536 or more
+  result = select_below(magnitude, 0x7f800001u, result, nan);
+  return static_cast<std::uint16_t>(sign | result);
 }
 
 /// IEEE binary16 to float, exact.
 KOKKOS_INLINE_FUNCTION constexpr float float16_bits_to_float(std::uint16_t bits) {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
   const std::uint32_t magnitude = bits & 0x7fffu;
-  if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x03ffu) << 13));
-  if (magnitude >= 0x0400u) return std::bit_cast<float>(sign | ((magnitude << 13) + 0x38000000u));
-  const float subnormal = static_cast<float>(magnitude) * 0x1p-24f;
-  return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(subnormal));
+  const std::uint32_t rebias = select_below(magnitude, 0x7c00u, 0x38000000u, 0x70000000u);  // inf and NaN: up to exponent 255
+  const std::uint32_t normal = (magnitude << 13) + rebias;
+  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f);
+  return std::bit_cast<float>(sign | select_below(magnitude, 0x0400u, subnormal, normal));
 }
 
 /// float to bfloat16, round to nearest even; overflow gives inf, NaN stays NaN (quiet), subnormals are kept.

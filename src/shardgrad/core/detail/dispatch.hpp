@@ -5,6 +5,8 @@
 #include <shardgrad/core/data_type.hpp>
 #include <shardgrad/core/error.hpp>
 
+#include <Kokkos_Core.hpp>
+
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -12,9 +14,15 @@
 
 namespace shardgrad::detail {
 
-/// f(std::type_identity<T>{}) for the T that `type` names. f returns the same type for every T. \throws InvalidArgument for a value that names no type.
+/// \throws InvalidArgument naming `type`, which is no value of DataType.
+[[noreturn]] inline void throw_unknown_type(DataType type) {
+  throw InvalidArgument("DataType: " + std::to_string(static_cast<int>(type)) + " names no element type");
+}
+
+/// f(std::type_identity<T>{}) for the T that `type` names. f returns the same type for every T.
+/// \throws InvalidArgument for a value that names no type (on a device: Kokkos::abort).
 template <class F>
-decltype(auto) visit_data_type(DataType type, F&& f) {
+KOKKOS_INLINE_FUNCTION decltype(auto) visit_data_type(DataType type, F&& f) {
   switch (type) {
     case DataType::uint8: return std::forward<F>(f)(std::type_identity<std::uint8_t>{});
     case DataType::int8: return std::forward<F>(f)(std::type_identity<std::int8_t>{});
@@ -27,7 +35,8 @@ decltype(auto) visit_data_type(DataType type, F&& f) {
     case DataType::float32: return std::forward<F>(f)(std::type_identity<float>{});
     case DataType::float64: return std::forward<F>(f)(std::type_identity<double>{});
   }
-  throw InvalidArgument("DataType: " + std::to_string(static_cast<int>(type)) + " names no element type");
+  KOKKOS_IF_ON_HOST((throw_unknown_type(type);))
+  KOKKOS_IF_ON_DEVICE((Kokkos::abort("shardgrad: unknown DataType"); return std::forward<F>(f)(std::type_identity<double>{});))
 }
 
 /// As visit_data_type, for the floating types alone: f need not accept the others. \throws InvalidArgument for them.
