@@ -11,8 +11,8 @@ namespace shardgrad::detail {
 namespace {
 
 template <class Lane>
-void convert_by_lanes(const ConstBuffer& from, std::size_t from_offset, const Buffer& to, std::size_t to_offset, std::size_t count,
-                      Lane scale) {
+void convert_by_lanes(const ConstBuffer& from, std::size_t from_offset, const Buffer& to, std::size_t to_offset,
+                      std::size_t count, Lane scale) {
   alignas(64) Lane lanes[block_count];
   load_lanes(from.type, from.data, from_offset, count, lanes);
   if (scale != Lane(1)) {
@@ -27,15 +27,15 @@ void check_conversion(const char* call, DataType from, DataType to, double scale
   const bool floating = is_floating(from) && is_floating(to);
   if (floating || (from == to && scale == 1.0)) return;
   if (from != to) {
-    throw InvalidArgument(std::string(call) + ": from " + std::string(name_of(from)) + " to " + std::string(name_of(to)) +
-                          "; integers are not converted");
+    throw InvalidArgument(std::string(call) + ": from " + std::string(name_of(from)) + " to " +
+                          std::string(name_of(to)) + "; integers are not converted");
   }
   throw InvalidArgument(std::string(call) + ": scale " + std::to_string(scale) + " for the integer type " +
                         std::string(name_of(from)));
 }
 
-void convert_block(const ConstBuffer& from, std::size_t from_offset, const Buffer& to, std::size_t to_offset, std::size_t count,
-                   double scale) {
+void convert_block(const ConstBuffer& from, std::size_t from_offset, const Buffer& to, std::size_t to_offset,
+                   std::size_t count, double scale) {
   if (from.type == to.type && scale == 1.0) {
     const std::size_t width = size_of(from.type);
     const std::byte* source = static_cast<const std::byte*>(from.data) + from_offset * width;

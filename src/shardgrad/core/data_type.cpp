@@ -11,16 +11,26 @@ std::size_t size_of(DataType type) {
 
 std::string_view name_of(DataType type) {
   switch (type) {
-    case DataType::uint8: return "uint8";
-    case DataType::int8: return "int8";
-    case DataType::int32: return "int32";
-    case DataType::uint32: return "uint32";
-    case DataType::int64: return "int64";
-    case DataType::uint64: return "uint64";
-    case DataType::float16: return "float16";
-    case DataType::bfloat16: return "bfloat16";
-    case DataType::float32: return "float32";
-    case DataType::float64: return "float64";
+    case DataType::uint8:
+      return "uint8";
+    case DataType::int8:
+      return "int8";
+    case DataType::int32:
+      return "int32";
+    case DataType::uint32:
+      return "uint32";
+    case DataType::int64:
+      return "int64";
+    case DataType::uint64:
+      return "uint64";
+    case DataType::float16:
+      return "float16";
+    case DataType::bfloat16:
+      return "bfloat16";
+    case DataType::float32:
+      return "float32";
+    case DataType::float64:
+      return "float64";
   }
   return "unknown type";
 }

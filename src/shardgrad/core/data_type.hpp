@@ -37,18 +37,54 @@ bool is_16_bit_floating(DataType type);
 namespace detail {
 template <class T>
 struct DataTypeOf;
-template <> struct DataTypeOf<std::uint8_t> { static constexpr DataType value = DataType::uint8; };
-template <> struct DataTypeOf<std::int8_t> { static constexpr DataType value = DataType::int8; };
-template <> struct DataTypeOf<std::int32_t> { static constexpr DataType value = DataType::int32; };
-template <> struct DataTypeOf<std::uint32_t> { static constexpr DataType value = DataType::uint32; };
-template <> struct DataTypeOf<std::int64_t> { static constexpr DataType value = DataType::int64; };
-template <> struct DataTypeOf<std::uint64_t> { static constexpr DataType value = DataType::uint64; };
-template <> struct DataTypeOf<long long> { static constexpr DataType value = DataType::int64; };
-template <> struct DataTypeOf<unsigned long long> { static constexpr DataType value = DataType::uint64; };
-template <> struct DataTypeOf<float16> { static constexpr DataType value = DataType::float16; };
-template <> struct DataTypeOf<bfloat16> { static constexpr DataType value = DataType::bfloat16; };
-template <> struct DataTypeOf<float> { static constexpr DataType value = DataType::float32; };
-template <> struct DataTypeOf<double> { static constexpr DataType value = DataType::float64; };
+template <>
+struct DataTypeOf<std::uint8_t> {
+  static constexpr DataType value = DataType::uint8;
+};
+template <>
+struct DataTypeOf<std::int8_t> {
+  static constexpr DataType value = DataType::int8;
+};
+template <>
+struct DataTypeOf<std::int32_t> {
+  static constexpr DataType value = DataType::int32;
+};
+template <>
+struct DataTypeOf<std::uint32_t> {
+  static constexpr DataType value = DataType::uint32;
+};
+template <>
+struct DataTypeOf<std::int64_t> {
+  static constexpr DataType value = DataType::int64;
+};
+template <>
+struct DataTypeOf<std::uint64_t> {
+  static constexpr DataType value = DataType::uint64;
+};
+template <>
+struct DataTypeOf<long long> {
+  static constexpr DataType value = DataType::int64;
+};
+template <>
+struct DataTypeOf<unsigned long long> {
+  static constexpr DataType value = DataType::uint64;
+};
+template <>
+struct DataTypeOf<float16> {
+  static constexpr DataType value = DataType::float16;
+};
+template <>
+struct DataTypeOf<bfloat16> {
+  static constexpr DataType value = DataType::bfloat16;
+};
+template <>
+struct DataTypeOf<float> {
+  static constexpr DataType value = DataType::float32;
+};
+template <>
+struct DataTypeOf<double> {
+  static constexpr DataType value = DataType::float64;
+};
 }  // namespace detail
 
 /// A type that buffers and collectives can hold (see DataType).

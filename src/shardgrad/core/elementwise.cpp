@@ -38,8 +38,9 @@ struct CopyByte {
 void convert_on_device(ConstBuffer from, Buffer to, double scale) {
   constexpr const char* label = "shardgrad::convert";
   if (from.type == to.type && scale == 1.0) {
-    detail::for_each_on_device(label, to.size_bytes(),
-                               CopyByte{static_cast<const unsigned char*>(from.data), static_cast<unsigned char*>(to.data)});
+    detail::for_each_on_device(
+        label, to.size_bytes(),
+        CopyByte{static_cast<const unsigned char*>(from.data), static_cast<unsigned char*>(to.data)});
   } else if (from.type == DataType::float64 || to.type == DataType::float64) {
     detail::for_each_on_device(label, to.count, ConvertElement<double>{from, to, scale});
   } else {
@@ -53,7 +54,8 @@ void convert(ConstBuffer from, Buffer to, double scale) {
   if (from.count != to.count)
     throw InvalidArgument("convert: " + std::to_string(from.count) + " elements into " + std::to_string(to.count));
   detail::check_conversion("convert", from.type, to.type, scale);
-  if (from.memory != to.memory) throw InvalidArgument("convert: one buffer is in host memory, the other in device memory");
+  if (from.memory != to.memory)
+    throw InvalidArgument("convert: one buffer is in host memory, the other in device memory");
   if (to.count == 0) return;
   if (from.data == to.data && from.type != to.type) {
     throw InvalidArgument("convert: from " + std::string(name_of(from.type)) + " to " + std::string(name_of(to.type)) +

@@ -16,7 +16,8 @@ namespace detail {
 // The conversions are written without branches, so that loops over them are vectorised.
 
 /// value < bound ? a : b, for value and bound below 2^31. Written so that the compiler does not make branches of it.
-KOKKOS_INLINE_FUNCTION constexpr std::uint32_t select_below(std::uint32_t value, std::uint32_t bound, std::uint32_t a, std::uint32_t b) {
+KOKKOS_INLINE_FUNCTION constexpr std::uint32_t select_below(std::uint32_t value, std::uint32_t bound, std::uint32_t a,
+                                                            std::uint32_t b) {
   const std::uint32_t mask = static_cast<std::uint32_t>(static_cast<std::int32_t>(value - bound) >> 31);
   return (a & mask) | (b & ~mask);
 }
@@ -26,7 +27,8 @@ KOKKOS_INLINE_FUNCTION constexpr std::uint16_t float_to_float16_bits(float value
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
   const std::uint32_t magnitude = bits & 0x7fffffffu;
-  // Normal in binary16: rebias the exponent and round in integers; a carry out of the mantissa raises the exponent, up to inf.
+  // Normal in binary16: rebias the exponent and round in integers; a carry out of the mantissa raises the exponent, up
+  // to inf.
   const std::uint32_t normal = (magnitude - 0x38000000u + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
   // Subnormal in binary16 (below 2^-14): the sum with 0.5 has the unit 2^-24 of the subnormals, so the addition rounds.
   const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
@@ -41,9 +43,11 @@ KOKKOS_INLINE_FUNCTION constexpr std::uint16_t float_to_float16_bits(float value
 KOKKOS_INLINE_FUNCTION constexpr float float16_bits_to_float(std::uint16_t bits) {
   const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
   const std::uint32_t magnitude = bits & 0x7fffu;
-  const std::uint32_t rebias = select_below(magnitude, 0x7c00u, 0x38000000u, 0x70000000u);  // inf and NaN: up to exponent 255
+  const std::uint32_t rebias =
+      select_below(magnitude, 0x7c00u, 0x38000000u, 0x70000000u);  // inf and NaN: up to exponent 255
   const std::uint32_t normal = (magnitude << 13) + rebias;
-  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f);
+  const std::uint32_t subnormal =
+      std::bit_cast<std::uint32_t>(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f);
   return std::bit_cast<float>(sign | select_below(magnitude, 0x0400u, subnormal, normal));
 }
 

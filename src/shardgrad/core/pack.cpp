@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Strided tensors to and from contiguous buffers in row-major order.
-// Tiles: the innermost logical dimension and the one that is densest in memory are walked together, so that both the tensor and the
-// buffer are touched along cache lines (a transposition reads and writes whole lines).
+// Tiles: the innermost logical dimension and the one that is densest in memory are walked together, so that both the
+// tensor and the buffer are touched along cache lines (a transposition reads and writes whole lines).
 #include <shardgrad/core/detail/convert_block.hpp>
 #include <shardgrad/core/detail/device_space.hpp>
 #include <shardgrad/core/detail/lanes.hpp>
@@ -21,11 +21,12 @@ using detail::block_count;
 constexpr std::size_t tile_edge = 32;
 static_assert(tile_edge * tile_edge <= block_count);
 
-/// A tensor's dimensions with its place in the buffer; those of extent 1 are left out, those that follow each other in memory are one.
+/// A tensor's dimensions with its place in the buffer; those of extent 1 are left out, those that follow each other in
+/// memory are one.
 struct Shape {
   std::size_t rank = 0;
   std::array<std::size_t, TensorRef::max_rank> extents{};
-  std::array<std::size_t, TensorRef::max_rank> strides{};        // in the tensor
+  std::array<std::size_t, TensorRef::max_rank> strides{};         // in the tensor
   std::array<std::size_t, TensorRef::max_rank> buffer_strides{};  // in the buffer
 
   explicit Shape(const TensorRef& tensor) {
@@ -77,7 +78,8 @@ void for_each_tile(const Shape& shape, Visit&& visit) {
   const std::size_t all_rows = has_rows ? shape.extents[row_dimension] : 1;
   const std::size_t all_columns = shape.extents[column_dimension];
   const bool transposes = has_rows && shape.strides[row_dimension] < shape.strides[column_dimension];
-  const std::size_t rows = transposes ? std::min(all_rows, tile_edge) : std::min(all_rows, std::max<std::size_t>(1, block_count / all_columns));
+  const std::size_t rows = transposes ? std::min(all_rows, tile_edge)
+                                      : std::min(all_rows, std::max<std::size_t>(1, block_count / all_columns));
   const std::size_t columns = std::min(all_columns, block_count / rows);
 
   Tile tile;
@@ -117,10 +119,12 @@ void for_each_tile(const Shape& shape, Visit&& visit) {
 template <class Run>
 void for_each_run(const Tile& tile, Run&& run) {
   if (tile.buffer_row_stride == tile.columns) return run(std::size_t{0}, tile.buffer_offset, tile.rows * tile.columns);
-  for (std::size_t i = 0; i < tile.rows; ++i) run(i * tile.columns, tile.buffer_offset + i * tile.buffer_row_stride, tile.columns);
+  for (std::size_t i = 0; i < tile.rows; ++i)
+    run(i * tile.columns, tile.buffer_offset + i * tile.buffer_row_stride, tile.columns);
 }
 
-/// copy(index in the tile, offset in the tensor) for every element of the tile, in the order of the denser of the two dimensions.
+/// copy(index in the tile, offset in the tensor) for every element of the tile, in the order of the denser of the two
+/// dimensions.
 template <class Copy>
 void for_each_element(const Tile& tile, Copy&& copy) {
   if (tile.row_stride < tile.column_stride) {
@@ -136,10 +140,14 @@ void for_each_element(const Tile& tile, Copy&& copy) {
   }
 }
 
-void check(const std::string& call, const TensorRef& tensor, DataType from, DataType to, MemoryKind memory, std::size_t count, double scale) {
-  if (tensor.rank > TensorRef::max_rank) throw InvalidArgument(call + ": rank " + std::to_string(tensor.rank) + " is above " + std::to_string(TensorRef::max_rank));
+void check(const std::string& call, const TensorRef& tensor, DataType from, DataType to, MemoryKind memory,
+           std::size_t count, double scale) {
+  if (tensor.rank > TensorRef::max_rank)
+    throw InvalidArgument(call + ": rank " + std::to_string(tensor.rank) + " is above " +
+                          std::to_string(TensorRef::max_rank));
   if (tensor.count() != count) {
-    throw InvalidArgument(call + ": the tensor has " + std::to_string(tensor.count()) + " elements, the buffer " + std::to_string(count));
+    throw InvalidArgument(call + ": the tensor has " + std::to_string(tensor.count()) + " elements, the buffer " +
+                          std::to_string(count));
   }
   if (tensor.memory != memory) throw InvalidArgument(call + ": tensor and buffer are in different kinds of memory");
   detail::check_conversion(call.c_str(), from, to, scale);
@@ -161,7 +169,9 @@ struct PackElement {
   Buffer to;
   Lane scale;
   KOKKOS_INLINE_FUNCTION void operator()(std::size_t i) const {
-    detail::store_element(to.type, to.data, i, static_cast<Lane>(detail::load_element<Lane>(from.type, from.data, offset_of(from, i)) * scale));
+    detail::store_element(
+        to.type, to.data, i,
+        static_cast<Lane>(detail::load_element<Lane>(from.type, from.data, offset_of(from, i)) * scale));
   }
 };
 
@@ -171,7 +181,8 @@ struct UnpackElement {
   TensorRef to;
   Lane scale;
   KOKKOS_INLINE_FUNCTION void operator()(std::size_t i) const {
-    detail::store_element(to.type, to.data, offset_of(to, i), static_cast<Lane>(detail::load_element<Lane>(from.type, from.data, i) * scale));
+    detail::store_element(to.type, to.data, offset_of(to, i),
+                          static_cast<Lane>(detail::load_element<Lane>(from.type, from.data, i) * scale));
   }
 };
 
@@ -210,7 +221,8 @@ void unpack(ConstBuffer from, const TensorRef& to, double scale) {
   check("unpack", to, from.type, to.type, from.memory, from.count, scale);
   if (from.count == 0) return;
   if (to.is_row_major_contiguous()) return convert(from, {to.data, from.count, to.type, to.memory}, scale);
-  if (to.memory == MemoryKind::device) return run_on_device<UnpackElement>("shardgrad::unpack", from, to, from.count, scale);
+  if (to.memory == MemoryKind::device)
+    return run_on_device<UnpackElement>("shardgrad::unpack", from, to, from.count, scale);
   detail::visit_data_type(to.type, [&]<class T>(std::type_identity<T>) {
     alignas(64) T block[block_count];
     T* data = static_cast<T*>(to.data);

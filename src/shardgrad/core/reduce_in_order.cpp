@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Reductions over parts in their order: sums, integer means, maximum and minimum.
-// Block by block: load part 0 into lanes, combine the other parts into them, round once into the result. The result is written after
-// all parts of its block have been read, so it may be one of the parts.
+// Block by block: load part 0 into lanes, combine the other parts into them, round once into the result. The result is
+// written after all parts of its block have been read, so it may be one of the parts.
 #include <shardgrad/core/detail/device_space.hpp>
 #include <shardgrad/core/detail/lanes.hpp>
 #include <shardgrad/core/elementwise.hpp>
@@ -27,8 +27,8 @@ void check_parts(const std::string& call, std::span<const ConstBuffer> parts, co
   for (std::size_t k = 0; k < parts.size(); ++k) {
     const ConstBuffer& part = parts[k];
     if (part.count != to.count) {
-      throw InvalidArgument(call + ": " + part_name(k) + " has " + std::to_string(part.count) + " elements, the result " +
-                            std::to_string(to.count));
+      throw InvalidArgument(call + ": " + part_name(k) + " has " + std::to_string(part.count) +
+                            " elements, the result " + std::to_string(to.count));
     }
     if (part.type != type) {
       throw InvalidArgument(call + ": " + part_name(k) + " is " + std::string(name_of(part.type)) + ", part 0 is " +
@@ -37,8 +37,8 @@ void check_parts(const std::string& call, std::span<const ConstBuffer> parts, co
     if (part.memory != to.memory)
       throw InvalidArgument(call + ": " + part_name(k) + " and the result are in different kinds of memory");
     if (part.data == to.data && to.count != 0 && type != to.type) {
-      throw InvalidArgument(call + ": " + part_name(k) + " (" + std::string(name_of(type)) + ") is the buffer of the result (" +
-                            std::string(name_of(to.type)) + ")");
+      throw InvalidArgument(call + ": " + part_name(k) + " (" + std::string(name_of(type)) +
+                            ") is the buffer of the result (" + std::string(name_of(to.type)) + ")");
     }
   }
   if (type != to.type && !(is_floating(type) && is_floating(to.type))) {
@@ -58,8 +58,8 @@ struct Parts {
 template <class F, class Exec = Kokkos::DefaultExecutionSpace>
 void with_device_parts(std::span<const ConstBuffer> parts, F&& f) {
   if constexpr (detail::is_device_space<Exec>) {
-    Kokkos::View<const void**, Exec> addresses(Kokkos::view_alloc("shardgrad::reduce_in_order::parts", Kokkos::WithoutInitializing),
-                                               parts.size());
+    Kokkos::View<const void**, Exec> addresses(
+        Kokkos::view_alloc("shardgrad::reduce_in_order::parts", Kokkos::WithoutInitializing), parts.size());
     const auto mirror = Kokkos::create_mirror_view(addresses);
     for (std::size_t k = 0; k < parts.size(); ++k) mirror(k) = parts[k].data;
     Kokkos::deep_copy(addresses, mirror);
@@ -73,7 +73,8 @@ KOKKOS_INLINE_FUNCTION bool is_finite(float value) {
   return (std::bit_cast<std::uint32_t>(value) & 0x7f800000u) != 0x7f800000u;
 }
 
-/// Element i in double, for a float sum that overflowed. True unless a part is inf or NaN, where the float result stands.
+/// Element i in double, for a float sum that overflowed. True unless a part is inf or NaN, where the float result
+/// stands.
 KOKKOS_INLINE_FUNCTION bool sum_in_double(const Parts& parts, std::size_t i, double scale, double& result) {
   double sum = 0.0;
   for (std::size_t k = 0; k < parts.count; ++k) {
@@ -97,7 +98,8 @@ struct SumElement {
     if constexpr (FloatingScalar<Lane>) sum *= static_cast<Lane>(scale);
     if constexpr (std::is_same_v<Lane, float>) {
       double exact = 0.0;
-      if (!is_finite(sum) && sum_in_double(parts, i, scale, exact)) return detail::store_element(to.type, to.data, i, exact);
+      if (!is_finite(sum) && sum_in_double(parts, i, scale, exact))
+        return detail::store_element(to.type, to.data, i, exact);
     }
     detail::store_element(to.type, to.data, i, sum);
   }
@@ -110,7 +112,8 @@ bool any_not_finite(const float* lanes, std::size_t count) {
 }
 
 /// As store_lanes, with the overflowed elements computed anew. The parts are read before the first element is written.
-void store_with_overflows(const Parts& parts, std::size_t begin, std::size_t count, const Buffer& to, double scale, const float* lanes) {
+void store_with_overflows(const Parts& parts, std::size_t begin, std::size_t count, const Buffer& to, double scale,
+                          const float* lanes) {
   double exact[block_count];
   bool replace[block_count];
   for (std::size_t i = 0; i < count; ++i)
@@ -126,7 +129,8 @@ void sum_block(const Parts& parts, std::size_t begin, std::size_t count, const B
   alignas(64) Lane lanes[block_count];
   detail::load_lanes(parts.type, parts.data[0], begin, count, lanes);
   for (std::size_t k = 1; k < parts.count; ++k)
-    detail::combine_lanes(parts.type, parts.data[k], begin, count, lanes, [](Lane sum, Lane value) { return static_cast<Lane>(sum + value); });
+    detail::combine_lanes(parts.type, parts.data[k], begin, count, lanes,
+                          [](Lane sum, Lane value) { return static_cast<Lane>(sum + value); });
   if constexpr (FloatingScalar<Lane>) {
     const Lane factor = static_cast<Lane>(scale);
     if (factor != Lane(1)) {
@@ -146,12 +150,16 @@ KOKKOS_INLINE_FUNCTION bool is_nan(T value) {
 
 template <class Lane>
 struct Maximum {
-  KOKKOS_INLINE_FUNCTION Lane operator()(Lane largest, Lane value) const { return value > largest || is_nan(value) ? value : largest; }
+  KOKKOS_INLINE_FUNCTION Lane operator()(Lane largest, Lane value) const {
+    return value > largest || is_nan(value) ? value : largest;
+  }
 };
 
 template <class Lane>
 struct Minimum {
-  KOKKOS_INLINE_FUNCTION Lane operator()(Lane least, Lane value) const { return value < least || is_nan(value) ? value : least; }
+  KOKKOS_INLINE_FUNCTION Lane operator()(Lane least, Lane value) const {
+    return value < least || is_nan(value) ? value : least;
+  }
 };
 
 template <class Lane, class Combine>
@@ -162,7 +170,8 @@ struct CombineElement {
 
   KOKKOS_INLINE_FUNCTION void operator()(std::size_t i) const {
     Lane lane = detail::load_element<Lane>(parts.type, parts.data[0], i);
-    for (std::size_t k = 1; k < parts.count; ++k) lane = combine(lane, detail::load_element<Lane>(parts.type, parts.data[k], i));
+    for (std::size_t k = 1; k < parts.count; ++k)
+      lane = combine(lane, detail::load_element<Lane>(parts.type, parts.data[k], i));
     detail::store_element(to.type, to.data, i, lane);
   }
 };
@@ -171,7 +180,8 @@ template <class Lane, class Combine>
 void extremum_block(const Parts& parts, std::size_t begin, std::size_t count, const Buffer& to, Combine combine) {
   alignas(64) Lane lanes[block_count];
   detail::load_lanes(parts.type, parts.data[0], begin, count, lanes);
-  for (std::size_t k = 1; k < parts.count; ++k) detail::combine_lanes(parts.type, parts.data[k], begin, count, lanes, combine);
+  for (std::size_t k = 1; k < parts.count; ++k)
+    detail::combine_lanes(parts.type, parts.data[k], begin, count, lanes, combine);
   detail::store_lanes(to.type, to.data, begin, count, lanes);
 }
 
@@ -244,7 +254,9 @@ template <class Lane>
 void sum_with(std::span<const ConstBuffer> parts, const Buffer& to, double scale) {
   run_in_order(
       "shardgrad::sum_in_order", parts, to, [&](const Parts& table) { return SumElement<Lane>{table, to, scale}; },
-      [&](const Parts& table, std::size_t begin, std::size_t count) { sum_block<Lane>(table, begin, count, to, scale); });
+      [&](const Parts& table, std::size_t begin, std::size_t count) {
+        sum_block<Lane>(table, begin, count, to, scale);
+      });
 }
 
 template <class Lane, class Combine>
@@ -252,19 +264,24 @@ void combine_with(std::span<const ConstBuffer> parts, const Buffer& to, Combine 
   run_in_order(
       "shardgrad::extremum_in_order", parts, to,
       [&](const Parts& table) { return CombineElement<Lane, Combine>{table, to, combine}; },
-      [&](const Parts& table, std::size_t begin, std::size_t count) { extremum_block<Lane>(table, begin, count, to, combine); });
+      [&](const Parts& table, std::size_t begin, std::size_t count) {
+        extremum_block<Lane>(table, begin, count, to, combine);
+      });
 }
 
 template <class Lane>
 void extremum_with(std::span<const ConstBuffer> parts, const Buffer& to, ReduceOp op) {
-  if (op == ReduceOp::max) combine_with<Lane>(parts, to, Maximum<Lane>{});
-  else combine_with<Lane>(parts, to, Minimum<Lane>{});
+  if (op == ReduceOp::max)
+    combine_with<Lane>(parts, to, Maximum<Lane>{});
+  else
+    combine_with<Lane>(parts, to, Minimum<Lane>{});
 }
 
 template <class Whole>
 void mean_with(std::span<const ConstBuffer> parts, const Buffer& to, std::int64_t divisor) {
   run_in_order(
-      "shardgrad::integer_mean_in_order", parts, to, [&](const Parts& table) { return MeanElement<Whole>{table, to, divisor}; },
+      "shardgrad::integer_mean_in_order", parts, to,
+      [&](const Parts& table) { return MeanElement<Whole>{table, to, divisor}; },
       [&](const Parts& table, std::size_t begin, std::size_t count) {
         const MeanElement<Whole> mean{table, to, divisor};
         for (std::size_t i = 0; i < count; ++i) mean(begin + i);
@@ -281,30 +298,42 @@ void sum_in_order(std::span<const ConstBuffer> parts, Buffer to, double scale) {
   check_parts("sum_in_order", parts, to);
   const DataType type = parts[0].type;
   if (!is_floating(type) && scale != 1.0) {
-    throw InvalidArgument("sum_in_order: scale " + std::to_string(scale) + " for the integer type " + std::string(name_of(type)));
+    throw InvalidArgument("sum_in_order: scale " + std::to_string(scale) + " for the integer type " +
+                          std::string(name_of(type)));
   }
-  if (type == DataType::float64) sum_with<double>(parts, to, scale);
-  else if (is_floating(type)) sum_with<float>(parts, to, scale);
-  else sum_with<std::uint64_t>(parts, to, scale);  // modulo 2^64, for signed types too
+  if (type == DataType::float64)
+    sum_with<double>(parts, to, scale);
+  else if (is_floating(type))
+    sum_with<float>(parts, to, scale);
+  else
+    sum_with<std::uint64_t>(parts, to, scale);  // modulo 2^64, for signed types too
 }
 
 void integer_mean_in_order(std::span<const ConstBuffer> parts, Buffer to, std::int64_t divisor) {
   check_parts("integer_mean_in_order", parts, to);
   const DataType type = parts[0].type;
-  if (is_floating(type)) throw InvalidArgument("integer_mean_in_order: " + std::string(name_of(type)) + " is no integer type");
+  if (is_floating(type))
+    throw InvalidArgument("integer_mean_in_order: " + std::string(name_of(type)) + " is no integer type");
   if (divisor < 1) throw InvalidArgument("integer_mean_in_order: divisor " + std::to_string(divisor) + " is below 1");
-  if (is_unsigned(type)) mean_with<std::uint64_t>(parts, to, divisor);
-  else mean_with<std::int64_t>(parts, to, divisor);
+  if (is_unsigned(type))
+    mean_with<std::uint64_t>(parts, to, divisor);
+  else
+    mean_with<std::int64_t>(parts, to, divisor);
 }
 
 void extremum_in_order(std::span<const ConstBuffer> parts, Buffer to, ReduceOp op) {
-  if (op != ReduceOp::max && op != ReduceOp::min) throw InvalidArgument("extremum_in_order: the operation is neither max nor min");
+  if (op != ReduceOp::max && op != ReduceOp::min)
+    throw InvalidArgument("extremum_in_order: the operation is neither max nor min");
   check_parts("extremum_in_order", parts, to);
   const DataType type = parts[0].type;
-  if (type == DataType::float64) extremum_with<double>(parts, to, op);
-  else if (is_floating(type)) extremum_with<float>(parts, to, op);
-  else if (is_unsigned(type)) extremum_with<std::uint64_t>(parts, to, op);
-  else extremum_with<std::int64_t>(parts, to, op);
+  if (type == DataType::float64)
+    extremum_with<double>(parts, to, op);
+  else if (is_floating(type))
+    extremum_with<float>(parts, to, op);
+  else if (is_unsigned(type))
+    extremum_with<std::uint64_t>(parts, to, op);
+  else
+    extremum_with<std::int64_t>(parts, to, op);
 }
 
 }  // namespace shardgrad

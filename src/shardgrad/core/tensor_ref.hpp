@@ -9,7 +9,8 @@
 
 namespace shardgrad {
 
-/// Does not own. Element (i0, i1, ...) lies at data + sum of i_k * strides[k]; strides are in elements and may have any value.
+/// Does not own. Element (i0, i1, ...) lies at data + sum of i_k * strides[k]; strides are in elements and may have any
+/// value.
 struct TensorRef {
   static constexpr std::size_t max_rank = 8;
 
@@ -40,7 +41,8 @@ struct TensorRef {
 /// The tensor a view shows. The view's allocation must outlive it.
 template <WritableBufferView V>
 TensorRef tensor_ref_of(const V& view) {
-  TensorRef tensor{view.data(), data_type_of<typename V::value_type>, memory_kind_of<typename V::memory_space>, V::rank(), {}, {}};
+  TensorRef tensor{
+      view.data(), data_type_of<typename V::value_type>, memory_kind_of<typename V::memory_space>, V::rank(), {}, {}};
   for (std::size_t k = 0; k < V::rank(); ++k) {
     tensor.extents[k] = view.extent(k);
     tensor.strides[k] = view.stride(k);

@@ -22,15 +22,18 @@ class ClassPartition {
  public:
   ClassPartition() = default;
 
-  /// PyTorch's chunking: chunk = ceil(V / P); the last ranks may own less or nothing (V=10, P=4: 3,3,3,1). Local. \throws InvalidArgument for V < 0 or a rank outside.
+  /// PyTorch's chunking: chunk = ceil(V / P); the last ranks may own less or nothing (V=10, P=4: 3,3,3,1). Local.
+  /// \throws InvalidArgument for V < 0 or a rank outside.
   static ClassPartition chunked(std::int64_t classes, int ranks, int rank);
   static ClassPartition chunked(std::int64_t classes, const Communicator& comm);
   /// Sizes that differ by at most one, the larger first (V=10, P=4: 3,3,2,2). Local.
   static ClassPartition balanced(std::int64_t classes, int ranks, int rank);
   static ClassPartition balanced(std::int64_t classes, const Communicator& comm);
-  /// ranges[r] is what rank r owns, in any order over the ranks. Local. \throws InvalidArgument naming the overlap, the gap or the end that is wrong unless they tile [0, classes).
+  /// ranges[r] is what rank r owns, in any order over the ranks. Local. \throws InvalidArgument naming the overlap, the
+  /// gap or the end that is wrong unless they tile [0, classes).
   static ClassPartition from_ranges(std::int64_t classes, std::vector<ClassRange> ranges, int rank);
-  /// Collective: every rank gives its own range. Checked as from_ranges; all ranks throw the same. \throws RankMismatch when `classes` differs.
+  /// Collective: every rank gives its own range. Checked as from_ranges; all ranks throw the same. \throws RankMismatch
+  /// when `classes` differs.
   static ClassPartition from_local(std::int64_t classes, ClassRange local, const Communicator& comm);
 
   /// V, the number of classes over all ranks.

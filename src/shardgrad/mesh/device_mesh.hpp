@@ -22,8 +22,9 @@ struct MeshDimension {
 class DeviceMesh {
  public:
   DeviceMesh() = default;
-  /// Collective over `comm`. \throws InvalidArgument (same text on every rank) for no dimension, an empty or repeated name, a size below 1, or sizes
-  /// whose product is not comm.size(); RankMismatch when ranks give different dimensions.
+  /// Collective over `comm`. \throws InvalidArgument (same text on every rank) for no dimension, an empty or repeated
+  /// name, a size below 1, or sizes whose product is not comm.size(); RankMismatch when ranks give different
+  /// dimensions.
   DeviceMesh(const Communicator& comm, std::vector<MeshDimension> dimensions);
 
   /// All ranks of the mesh.
@@ -36,13 +37,16 @@ class DeviceMesh {
   /// This rank's coordinate along a dimension.
   int coordinate(std::size_t index) const;
 
-  /// The ranks that differ from this one along one dimension alone; rank() in it is coordinate(). \throws InvalidArgument for an unknown name or index.
+  /// The ranks that differ from this one along one dimension alone; rank() in it is coordinate(). \throws
+  /// InvalidArgument for an unknown name or index.
   const Communicator& operator[](std::string_view name) const;
   const Communicator& along(std::size_t index) const;
-  /// The ranks that differ along the given dimensions only, in row-major order of these; made at the first call for a set (then collective over them), kept afterwards.
+  /// The ranks that differ along the given dimensions only, in row-major order of these; made at the first call for a
+  /// set (then collective over them), kept afterwards.
   const Communicator& across(std::span<const std::size_t> indices) const;
 
-  /// "dp=2,tp=4": as the command lines of the examples and perf_tests write it. \throws InvalidArgument naming what is wrong.
+  /// "dp=2,tp=4": as the command lines of the examples and perf_tests write it. \throws InvalidArgument naming what is
+  /// wrong.
   static std::vector<MeshDimension> parse(std::string_view text);
   /// The inverse of parse.
   std::string to_string() const;

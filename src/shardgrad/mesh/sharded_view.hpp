@@ -13,8 +13,8 @@
 
 namespace shardgrad {
 
-/// Holds handles, copies nothing, checks nothing when made: an operation that takes one checks it and throws on every rank.
-/// The class dimension is dimension 0 of a rank-1 view and dimension 1 of every other.
+/// Holds handles, copies nothing, checks nothing when made: an operation that takes one checks it and throws on every
+/// rank. The class dimension is dimension 0 of a rank-1 view and dimension 1 of every other.
 template <KokkosView V>
 class ShardedView {
  public:
@@ -22,11 +22,15 @@ class ShardedView {
 
   /// The classes are cut by `classes` over the one mesh dimension whose placement is Shard(class dimension).
   ShardedView(V local, DeviceMesh mesh, Placements placements, ClassPartition classes)
-      : local_(std::move(local)), mesh_(std::move(mesh)), placements_(std::move(placements)), classes_(std::move(classes)) {}
+      : local_(std::move(local)),
+        mesh_(std::move(mesh)),
+        placements_(std::move(placements)),
+        classes_(std::move(classes)) {}
 
   /// A communicator instead of a mesh: a mesh of the one dimension "tp", sharded over the class dimension. Collective.
   ShardedView(V local, const Communicator& comm, ClassPartition classes)
-      : ShardedView(std::move(local), DeviceMesh(comm, {{"tp", comm.size()}}), {Shard(class_dimension())}, std::move(classes)) {}
+      : ShardedView(std::move(local), DeviceMesh(comm, {{"tp", comm.size()}}), {Shard(class_dimension())},
+                    std::move(classes)) {}
 
   const V& local() const { return local_; }
   const DeviceMesh& mesh() const { return mesh_; }
@@ -52,8 +56,9 @@ class ShardedView {
     return found;
   }
 
-  /// Empty when the view can be used for loss parallelism; else the sentence that says what is wrong (wrong number of placements, classes not
-  /// sharded on exactly one mesh dimension, Partial, partition of another communicator's size or rank, local extent that is not the partition's). Local.
+  /// Empty when the view can be used for loss parallelism; else the sentence that says what is wrong (wrong number of
+  /// placements, classes not sharded on exactly one mesh dimension, Partial, partition of another communicator's size
+  /// or rank, local extent that is not the partition's). Local.
   std::string problem() const;
 
  private:

@@ -11,8 +11,9 @@ namespace shardgrad::detail {
 /// \throws InvalidArgument for an integer type together with another type or a scale. `call` is named in the text.
 void check_conversion(const char* call, DataType from, DataType to, double scale);
 
-/// to[to_offset + i] = round_to_type(from[from_offset + i] * scale) for i in [0, count), count at most block_count. Checks nothing.
-void convert_block(const ConstBuffer& from, std::size_t from_offset, const Buffer& to, std::size_t to_offset, std::size_t count,
-                   double scale);
+/// to[to_offset + i] = round_to_type(from[from_offset + i] * scale) for i in [0, count), count at most block_count.
+/// Checks nothing.
+void convert_block(const ConstBuffer& from, std::size_t from_offset, const Buffer& to, std::size_t to_offset,
+                   std::size_t count, double scale);
 
 }  // namespace shardgrad::detail

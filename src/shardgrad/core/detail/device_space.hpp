@@ -17,8 +17,9 @@ template <class Exec>
 inline constexpr bool is_device_space =
     !Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
 
-/// Runs body(i) for i in [0, count) as a kernel on the default device and waits for it; a body that was built without a device is never
-/// instantiated for one. `label` begins with "shardgrad::". \throws InvalidArgument when Kokkos has no device.
+/// Runs body(i) for i in [0, count) as a kernel on the default device and waits for it; a body that was built without a
+/// device is never instantiated for one. `label` begins with "shardgrad::". \throws InvalidArgument when Kokkos has no
+/// device.
 template <class Body, class Exec = Kokkos::DefaultExecutionSpace>
 void for_each_on_device(const char* label, std::size_t count, const Body& body) {
   if constexpr (is_device_space<Exec>) {
@@ -26,7 +27,8 @@ void for_each_on_device(const char* label, std::size_t count, const Body& body) 
     Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::size_t>>(exec, 0, count), body);
     exec.fence(label);
   } else {
-    throw InvalidArgument(std::string(label) + ": the buffer is in device memory, but Kokkos was built without a device");
+    throw InvalidArgument(std::string(label) +
+                          ": the buffer is in device memory, but Kokkos was built without a device");
   }
 }
 

@@ -24,30 +24,46 @@ namespace shardgrad::detail {
 template <class F>
 KOKKOS_INLINE_FUNCTION decltype(auto) visit_data_type(DataType type, F&& f) {
   switch (type) {
-    case DataType::uint8: return std::forward<F>(f)(std::type_identity<std::uint8_t>{});
-    case DataType::int8: return std::forward<F>(f)(std::type_identity<std::int8_t>{});
-    case DataType::int32: return std::forward<F>(f)(std::type_identity<std::int32_t>{});
-    case DataType::uint32: return std::forward<F>(f)(std::type_identity<std::uint32_t>{});
-    case DataType::int64: return std::forward<F>(f)(std::type_identity<std::int64_t>{});
-    case DataType::uint64: return std::forward<F>(f)(std::type_identity<std::uint64_t>{});
-    case DataType::float16: return std::forward<F>(f)(std::type_identity<float16>{});
-    case DataType::bfloat16: return std::forward<F>(f)(std::type_identity<bfloat16>{});
-    case DataType::float32: return std::forward<F>(f)(std::type_identity<float>{});
-    case DataType::float64: return std::forward<F>(f)(std::type_identity<double>{});
+    case DataType::uint8:
+      return std::forward<F>(f)(std::type_identity<std::uint8_t>{});
+    case DataType::int8:
+      return std::forward<F>(f)(std::type_identity<std::int8_t>{});
+    case DataType::int32:
+      return std::forward<F>(f)(std::type_identity<std::int32_t>{});
+    case DataType::uint32:
+      return std::forward<F>(f)(std::type_identity<std::uint32_t>{});
+    case DataType::int64:
+      return std::forward<F>(f)(std::type_identity<std::int64_t>{});
+    case DataType::uint64:
+      return std::forward<F>(f)(std::type_identity<std::uint64_t>{});
+    case DataType::float16:
+      return std::forward<F>(f)(std::type_identity<float16>{});
+    case DataType::bfloat16:
+      return std::forward<F>(f)(std::type_identity<bfloat16>{});
+    case DataType::float32:
+      return std::forward<F>(f)(std::type_identity<float>{});
+    case DataType::float64:
+      return std::forward<F>(f)(std::type_identity<double>{});
   }
   KOKKOS_IF_ON_HOST((throw_unknown_type(type);))
-  KOKKOS_IF_ON_DEVICE((Kokkos::abort("shardgrad: unknown DataType"); return std::forward<F>(f)(std::type_identity<double>{});))
+  KOKKOS_IF_ON_DEVICE(
+      (Kokkos::abort("shardgrad: unknown DataType"); return std::forward<F>(f)(std::type_identity<double>{});))
 }
 
 /// As visit_data_type, for the floating types alone: f need not accept the others. \throws InvalidArgument for them.
 template <class F>
 decltype(auto) visit_floating_type(DataType type, F&& f) {
   switch (type) {
-    case DataType::float16: return std::forward<F>(f)(std::type_identity<float16>{});
-    case DataType::bfloat16: return std::forward<F>(f)(std::type_identity<bfloat16>{});
-    case DataType::float32: return std::forward<F>(f)(std::type_identity<float>{});
-    case DataType::float64: return std::forward<F>(f)(std::type_identity<double>{});
-    default: throw InvalidArgument("DataType: a floating type was expected, not " + std::string(name_of(type)));
+    case DataType::float16:
+      return std::forward<F>(f)(std::type_identity<float16>{});
+    case DataType::bfloat16:
+      return std::forward<F>(f)(std::type_identity<bfloat16>{});
+    case DataType::float32:
+      return std::forward<F>(f)(std::type_identity<float>{});
+    case DataType::float64:
+      return std::forward<F>(f)(std::type_identity<double>{});
+    default:
+      throw InvalidArgument("DataType: a floating type was expected, not " + std::string(name_of(type)));
   }
 }
 

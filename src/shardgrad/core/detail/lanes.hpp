@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Blocks of elements in their arithmetic type ("lanes"): loaded from a buffer of any type, combined, stored with one rounding.
-// A block lies in the first-level cache, so the type is chosen once for each block, and each loop has two types at most.
+// Blocks of elements in their arithmetic type ("lanes"): loaded from a buffer of any type, combined, stored with one
+// rounding. A block lies in the first-level cache, so the type is chosen once for each block, and each loop has two
+// types at most.
 #pragma once
 
 #include <shardgrad/core/data_type.hpp>
@@ -16,8 +17,9 @@ namespace shardgrad::detail {
 /// Elements of a block.
 inline constexpr std::size_t block_count = 1024;
 
-/// `value` rounded to nearest even to `mantissa_bits` explicit bits, subnormal below 2^min_exponent: what a 16-bit type can hold, or
-/// more than it can where it overflows. NaN and inf stay. The sum with 1.5 * 2^(52 + exponent of the unit) does the rounding.
+/// `value` rounded to nearest even to `mantissa_bits` explicit bits, subnormal below 2^min_exponent: what a 16-bit type
+/// can hold, or more than it can where it overflows. NaN and inf stay. The sum with 1.5 * 2^(52 + exponent of the unit)
+/// does the rounding.
 template <unsigned mantissa_bits, int min_exponent>
 KOKKOS_INLINE_FUNCTION constexpr double round_to_bits(double value) {
   constexpr std::uint64_t sign_bit = std::uint64_t{1} << 63;
@@ -41,9 +43,12 @@ KOKKOS_INLINE_FUNCTION constexpr Lane widen(T value) {
 /// From the arithmetic type to an element: one rounding to nearest even; integers keep their lowest bits.
 template <class T, class Lane>
 KOKKOS_INLINE_FUNCTION constexpr T narrow(Lane value) {
-  if constexpr (std::is_same_v<T, float16> && std::is_same_v<Lane, double>) return T(static_cast<float>(round_to_bits<10, -14>(value)));
-  else if constexpr (std::is_same_v<T, bfloat16> && std::is_same_v<Lane, double>) return T(static_cast<float>(round_to_bits<7, -126>(value)));
-  else return static_cast<T>(value);
+  if constexpr (std::is_same_v<T, float16> && std::is_same_v<Lane, double>)
+    return T(static_cast<float>(round_to_bits<10, -14>(value)));
+  else if constexpr (std::is_same_v<T, bfloat16> && std::is_same_v<Lane, double>)
+    return T(static_cast<float>(round_to_bits<7, -126>(value)));
+  else
+    return static_cast<T>(value);
 }
 
 /// f for the types that can be computed in Lane: floating ones in float and double, integers in int64 and uint64.
@@ -58,7 +63,8 @@ KOKKOS_INLINE_FUNCTION void visit_lane_type(DataType type, F&& f) {
 template <class Lane>
 KOKKOS_INLINE_FUNCTION Lane load_element(DataType type, const void* data, std::size_t i) {
   Lane lane{};
-  visit_lane_type<Lane>(type, [&]<class T>(std::type_identity<T>) { lane = widen<Lane>(static_cast<const T*>(data)[i]); });
+  visit_lane_type<Lane>(type,
+                        [&]<class T>(std::type_identity<T>) { lane = widen<Lane>(static_cast<const T*>(data)[i]); });
   return lane;
 }
 
@@ -79,7 +85,8 @@ void load_lanes(DataType type, const void* data, std::size_t offset, std::size_t
 
 /// lanes[i] = combine(lanes[i], data[offset + i]).
 template <class Lane, class Combine>
-void combine_lanes(DataType type, const void* data, std::size_t offset, std::size_t count, Lane* lanes, Combine combine) {
+void combine_lanes(DataType type, const void* data, std::size_t offset, std::size_t count, Lane* lanes,
+                   Combine combine) {
   visit_lane_type<Lane>(type, [&]<class T>(std::type_identity<T>) {
     const T* from = static_cast<const T*>(data) + offset;
     for (std::size_t i = 0; i < count; ++i) lanes[i] = combine(lanes[i], widen<Lane>(from[i]));
