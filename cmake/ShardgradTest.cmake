@@ -34,6 +34,19 @@ endfunction()
 function(shardgrad_test_environment out omp_threads)
   set(environment OMP_NUM_THREADS=${omp_threads} OMP_PROC_BIND=false OMPI_ALLOW_RUN_AS_ROOT=1
                   OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+  set(support "${PROJECT_SOURCE_DIR}/unit_tests/support")
+  if(SHARDGRAD_SANITIZER STREQUAL "address")
+    # MPI libraries keep what they allocated until the end, and are built without frame pointers.
+    list(APPEND environment ASAN_OPTIONS=fast_unwind_on_malloc=0:detect_leaks=1
+         LSAN_OPTIONS=suppressions=${support}/leak_suppressions.txt:print_suppressions=0)
+  elseif(SHARDGRAD_SANITIZER STREQUAL "undefined")
+    list(APPEND environment UBSAN_OPTIONS=print_stacktrace=1)
+  elseif(SHARDGRAD_SANITIZER STREQUAL "thread")
+    # Neither MPI nor OpenMP's library is instrumented. UCX (in MPICH) would replace malloc, and PMIx (in Open MPI)
+    # wants shared memory at an address that ThreadSanitizer occupies.
+    list(APPEND environment TSAN_OPTIONS=ignore_noninstrumented_modules=1:second_deadlock_stack=1 UCX_MEM_EVENTS=n
+         PMIX_MCA_gds=hash)
+  endif()
   set(${out} "${environment}" PARENT_SCOPE)
 endfunction()
 

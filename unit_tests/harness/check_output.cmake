@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 # Runs COMMAND and checks its exit code (SUCCEEDS or not) and its output: every regex of EXPECT is found, none of REJECT.
 #   cmake -DCOMMAND=... -DSUCCEEDS=... -DEXPECT=... -DREJECT=... -P check_output.cmake
+cmake_minimum_required(VERSION 3.25...3.31)
 execute_process(COMMAND ${COMMAND} RESULT_VARIABLE code OUTPUT_VARIABLE output ERROR_VARIABLE errors)
 set(output "${output}\n${errors}")
 message("${output}\nexit code: ${code}")

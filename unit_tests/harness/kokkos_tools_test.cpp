@@ -20,7 +20,9 @@ void run_kernel(const char* label) {
 
 TEST(KokkosRecorder, sees_allocations_with_label_and_bytes) {
   const KokkosRecorder recorder;
-  { const Kokkos::View<double*> view("shardgrad::test::seen", 100); }
+  {
+    const Kokkos::View<double*> view("shardgrad::test::seen", 100);
+  }
   const auto allocations = recorder.events(KokkosEventKind::allocate);
   ASSERT_EQ(allocations.size(), 1U) << KokkosRecorder::describe(recorder.events());
   EXPECT_EQ(allocations[0].label, "shardgrad::test::seen");

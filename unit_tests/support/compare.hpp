@@ -66,8 +66,8 @@ template <class View>
                         (std::isfinite(a) && std::isfinite(e) && std::abs(a - e) <= tolerance * largest + floor);
       if (same) continue;
       if (++wrong <= 5) {
-        failure << "(" << i << ", " << j << "): " << a << " instead of " << e << ", difference " << a - e << ", allowed "
-                << tolerance * largest + floor << "\n";
+        failure << "(" << i << ", " << j << "): " << a << " instead of " << e << ", difference " << a - e
+                << ", allowed " << tolerance * largest + floor << "\n";
       }
     }
   }
@@ -93,7 +93,8 @@ template <class View>
         if (differ(a(i), e(i))) return testing::AssertionFailure() << "element " << i << " differs";
       } else {
         for (std::size_t j = 0; j < a.extent(1); ++j) {
-          if (differ(a(i, j), e(i, j))) return testing::AssertionFailure() << "element (" << i << ", " << j << ") differs";
+          if (differ(a(i, j), e(i, j)))
+            return testing::AssertionFailure() << "element (" << i << ", " << j << ") differs";
         }
       }
     }

@@ -3,6 +3,7 @@
 #include "support/harness.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <Kokkos_Core.hpp>
 #include <cstdio>
@@ -43,11 +44,25 @@ void share_flags(Job& job) {
   if (job.rank() != 0) GTEST_FLAG_SET(output, "");  // one report file, not one per rank over the other
 }
 
+bool tests_are_running = false;
+
+// exit(0) in the middle of a test would look like success.
+void complain_about_early_exit() {
+  if (!tests_are_running) return;
+  std::fprintf(stderr, "[rank %d] the program ended inside of its tests\n", world_rank());
+  std::fflush(stderr);
+  job().abort(1);
+  _exit(1);
+}
+
 int run_on_this_rank() {
   testing::TestEventListeners& listeners = testing::UnitTest::GetInstance()->listeners();
   delete listeners.Release(listeners.default_result_printer());
   listeners.Append(new RankListener);
+  std::atexit(complain_about_early_exit);
+  tests_are_running = true;
   const int failed = RUN_ALL_TESTS();
+  tests_are_running = false;
   if (testing::UnitTest::GetInstance()->test_to_run_count() == 0) {
     std::fprintf(stderr, "[rank %d] no test matches the filter '%s'\n", world_rank(), GTEST_FLAG_GET(filter).c_str());
     return 1;

@@ -57,13 +57,20 @@ void on_region(const char* label) { record({KokkosEventKind::region, label}); }
 
 const char* to_string(KokkosEventKind kind) {
   switch (kind) {
-    case KokkosEventKind::allocate: return "allocate";
-    case KokkosEventKind::deallocate: return "deallocate";
-    case KokkosEventKind::global_fence: return "global fence";
-    case KokkosEventKind::instance_fence: return "instance fence";
-    case KokkosEventKind::kernel: return "kernel";
-    case KokkosEventKind::deep_copy: return "deep copy";
-    case KokkosEventKind::region: return "region";
+    case KokkosEventKind::allocate:
+      return "allocate";
+    case KokkosEventKind::deallocate:
+      return "deallocate";
+    case KokkosEventKind::global_fence:
+      return "global fence";
+    case KokkosEventKind::instance_fence:
+      return "instance fence";
+    case KokkosEventKind::kernel:
+      return "kernel";
+    case KokkosEventKind::deep_copy:
+      return "deep copy";
+    case KokkosEventKind::region:
+      return "region";
   }
   return "unknown";
 }

@@ -45,7 +45,8 @@ class KokkosRecorder {
   [[nodiscard]] std::size_t count(KokkosEventKind kind) const;
 
   /// The events whose label does not start with `prefix`, as text for a failure message; empty if there are none.
-  /// Copies are left out, they carry the labels of the views on either side; so are fences and kernels of Kokkos itself.
+  /// Copies are left out, they carry the labels of the views on either side; so are fences and kernels of Kokkos
+  /// itself.
   [[nodiscard]] std::string labels_without_prefix(const std::string& prefix) const;
 
   /// One line per event, for failure messages.

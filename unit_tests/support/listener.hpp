@@ -11,7 +11,8 @@
 namespace support {
 
 /// Rank 0 prints the progress; every rank prints its own failures, each line with the rank in front. At the end of a
-/// test the ranks exchange their verdicts: what failed on one rank fails on all of them, and the message names the rank.
+/// test the ranks exchange their verdicts: what failed on one rank fails on all of them, and the message names the
+/// rank.
 class RankListener final : public testing::EmptyTestEventListener {
  public:
   void OnTestIterationStart(const testing::UnitTest& unit_test, int iteration) override;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Random numbers that depend on a seed and an index only: the ranks of a job see the same global data, however it is cut.
+// Random numbers that depend on a seed and an index only: the ranks of a job see the same global data, however it is
+// cut.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -45,7 +46,8 @@ namespace support {
 }
 
 /// Fills a view of rank 1 or 2 of any memory space and value type. Element (i, j) is value(global index), where the
-/// global index of (i, j) is (row_begin + i) * global_columns + column_begin + j: so a shard holds what the whole holds.
+/// global index of (i, j) is (row_begin + i) * global_columns + column_begin + j: so a shard holds what the whole
+/// holds.
 template <class View, class Value>
 void fill(const View& view, Value value, std::size_t global_columns = 0, std::size_t row_begin = 0,
           std::size_t column_begin = 0) {

@@ -44,7 +44,8 @@ void expect_throw_same_text_on_all_ranks(const std::function<void()>& call, cons
     }
   }
   if (mine.front() == 'T') {
-    EXPECT_NE(mine.find(part, 1), std::string::npos) << '"' << mine.substr(1) << "\" does not contain \"" << part << '"';
+    EXPECT_NE(mine.find(part, 1), std::string::npos)
+        << '"' << mine.substr(1) << "\" does not contain \"" << part << '"';
   }
   EXPECT_LT(passed.count(), 1.0 * slowness()) << "seconds until the error was raised on rank " << world_rank();
 }
