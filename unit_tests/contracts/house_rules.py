@@ -103,16 +103,23 @@ class Tree:
 
 
 def rule_includes(tree):
-    """Rooms include only the rooms below them, by full path."""
+    """Rooms include only the rooms below them, by full path; "..." is for private headers of the same room."""
     for path in tree.sources():
         room = tree.in_library(path).split("/")[0] if "/" in tree.in_library(path) else None
         text = without_comments(read(path))
         for match in INCLUDE.finditer(text):
             target = match[2]
             line = line_of(text, match.start())
+            if match[1] == '"':
+                included = (path.parent / target).resolve()
+                home = tree.root / "src" / "shardgrad" / (room or "")
+                if not included.is_file() or home not in included.parents:
+                    tree.report(path, line, "includes", f'"{target}" is not a file of {home.relative_to(tree.root)}')
+                elif tree.in_library(included) in tree.public_headers():
+                    tree.report(path, line, "includes", f'"{target}" is installed: include it as '
+                                                        f"<shardgrad/{tree.in_library(included)}>")
+                continue
             if not target.startswith("shardgrad/"):
-                if match[1] == '"':
-                    tree.report(path, line, "includes", f'"{target}": the library\'s headers are included by <shardgrad/...>')
                 continue
             other = target.split("/")[1]
             if room is None or other == room:
@@ -134,6 +141,8 @@ def rule_public_headers(tree):
             line = line_of(text, match.start())
             if VENDOR_HEADERS.fullmatch(match[2]) and NATIVE_HEADERS.get(name) != match[2]:
                 tree.report(path, line, "public-headers", f"public header includes {match[2]}")
+            if match[1] == '"':
+                tree.report(path, line, "public-headers", f'public header includes the private header "{match[2]}"')
             if not match[2].startswith("shardgrad/"):
                 continue
             target = match[2].removeprefix("shardgrad/")
@@ -234,9 +243,14 @@ def rule_spdx(tree):
 
 
 def rule_listed(tree):
-    """Every C++ file is named in the CMakeLists.txt of its folder or of one above: it is built, or installed."""
+    """Every C++ file is named in the CMakeLists.txt of its folder or of one above: it is built, or installed. Private
+    headers, which are included by "...", need not be."""
+    private = {(path.parent / match[2]).resolve() for path in tree.sources()
+               for match in INCLUDE.finditer(read(path)) if match[1] == '"'}
     for path in tree.sources(["src", "unit_tests", "perf_tests", "examples"]):
         if path.suffix == ".hpp" and path.relative_to(tree.root).parts[0] != "src":
+            continue
+        if path in private:
             continue
         folder = path.parent
         while folder != tree.root:

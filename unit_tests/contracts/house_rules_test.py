@@ -38,7 +38,9 @@ GOOD = {
     "src/shardgrad/comm/comm.hpp": SLASHES + "#pragma once\n#include <shardgrad/core/core.hpp>\n",
     "src/shardgrad/comm/mpi.hpp": SLASHES + "#pragma once\n#include <mpi.h>\n#include <shardgrad/comm/comm.hpp>\n",
     "src/shardgrad/comm/mpi/transport.hpp": SLASHES + "#pragma once\n#include <mpi.h>\n",
-    "src/shardgrad/comm/mpi/transport.cpp": SLASHES + "#include <shardgrad/comm/mpi/transport.hpp>\n",
+    "src/shardgrad/comm/mpi/transport.cpp": SLASHES + '#include <shardgrad/comm/mpi/transport.hpp>\n#include "pieces.hpp"\n',
+    "src/shardgrad/comm/mpi/pieces.hpp": SLASHES + '#pragma once\n#include "../lane.hpp"\n',
+    "src/shardgrad/comm/lane.hpp": SLASHES + "#pragma once\n#include <shardgrad/comm/comm.hpp>\n",
     "src/shardgrad/loss/CMakeLists.txt": HASH + "target_sources(s PRIVATE loss.cpp PUBLIC FILE_SET HEADERS FILES loss.hpp)\n",
     "src/shardgrad/loss/loss.hpp": SLASHES + "#pragma once\n#include <shardgrad/comm/comm.hpp>\n",
     "src/shardgrad/loss/loss.cpp": KERNEL,
@@ -78,8 +80,11 @@ class HouseRules(unittest.TestCase):
             with self.subTest(name):
                 self.assertEqual(broken_rules(self.with_line(name, f"#include <{include}>")), {"includes"})
 
-    def test_relative_include(self):
-        self.assertEqual(broken_rules(self.with_line("src/shardgrad/loss/loss.cpp", '#include "loss.hpp"')), {"includes"})
+    def test_quotes_for_what_is_not_a_private_header_of_the_room(self):
+        for name in ["loss.hpp", "../comm/lane.hpp", "nowhere.hpp"]:
+            with self.subTest(name):
+                self.assertEqual(broken_rules(self.with_line("src/shardgrad/loss/loss.cpp", f'#include "{name}"')),
+                                 {"includes"})
 
     def test_unknown_room(self):
         files = {"src/shardgrad/attic/CMakeLists.txt": HASH + "old.hpp\n",
@@ -94,9 +99,9 @@ class HouseRules(unittest.TestCase):
         self.assertEqual(broken_rules(self.with_line("src/shardgrad/comm/mpi.hpp", "#include <nccl.h>")), {"public-headers"})
 
     def test_public_header_includes_private_or_opt_in_header(self):
-        for header in ["shardgrad/comm/mpi/transport.hpp", "shardgrad/comm/mpi.hpp"]:
+        for header in ["<shardgrad/comm/mpi/transport.hpp>", "<shardgrad/comm/mpi.hpp>", '"lane.hpp"']:
             with self.subTest(header):
-                self.assertEqual(broken_rules(self.with_line("src/shardgrad/comm/comm.hpp", f"#include <{header}>")),
+                self.assertEqual(broken_rules(self.with_line("src/shardgrad/comm/comm.hpp", f"#include {header}")),
                                  {"public-headers"})
 
     def test_labels(self):
@@ -129,9 +134,9 @@ class HouseRules(unittest.TestCase):
                 self.assertEqual(broken_rules({name: text}), {"spdx"})
 
     def test_file_that_nobody_builds(self):
-        for name in ["src/shardgrad/core/more.cpp", "unit_tests/loss/more_test.cpp"]:
+        for name in ["src/shardgrad/core/more.cpp", "src/shardgrad/core/more.hpp", "unit_tests/loss/more_test.cpp"]:
             with self.subTest(name):
-                self.assertEqual(broken_rules({name: SLASHES}), {"listed"})
+                self.assertEqual(broken_rules({name: SLASHES + "#pragma once\n"}), {"listed"})
 
     def test_header_without_guard(self):
         text = GOOD["src/shardgrad/core/core.hpp"].replace("#pragma once", "")
