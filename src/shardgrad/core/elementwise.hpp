@@ -7,7 +7,9 @@
 #include <shardgrad/core/buffer.hpp>
 #include <shardgrad/core/tensor_ref.hpp>
 
+#include <cstdint>
 #include <span>
+#include <string_view>
 
 namespace shardgrad {
 
@@ -23,6 +25,9 @@ enum class ReduceOp : std::uint8_t {
   max = 2,  ///< NaN of any rank gives NaN
   min = 3,  ///< NaN of any rank gives NaN
 };
+
+/// "sum", "avg", "max", "min": as in error texts.
+std::string_view name_of(ReduceOp op);
 
 /// to[i] = round_to_type(scale * (parts[0][i] + parts[1][i] + ...)): added from left to right in float (double for
 /// float64 parts, 64-bit integers for integer parts), scaled in the same type, rounded once to the type of `to`. Where

@@ -294,6 +294,20 @@ bool is_unsigned(DataType type) {
 
 }  // namespace
 
+std::string_view name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return "sum";
+    case ReduceOp::avg:
+      return "avg";
+    case ReduceOp::max:
+      return "max";
+    case ReduceOp::min:
+      return "min";
+  }
+  return "unknown operation";
+}
+
 void sum_in_order(std::span<const ConstBuffer> parts, Buffer to, double scale) {
   check_parts("sum_in_order", parts, to);
   const DataType type = parts[0].type;
@@ -323,7 +337,7 @@ void integer_mean_in_order(std::span<const ConstBuffer> parts, Buffer to, std::i
 
 void extremum_in_order(std::span<const ConstBuffer> parts, Buffer to, ReduceOp op) {
   if (op != ReduceOp::max && op != ReduceOp::min)
-    throw InvalidArgument("extremum_in_order: the operation is neither max nor min");
+    throw InvalidArgument("extremum_in_order: " + std::string(name_of(op)) + " is neither max nor min");
   check_parts("extremum_in_order", parts, to);
   const DataType type = parts[0].type;
   if (type == DataType::float64)

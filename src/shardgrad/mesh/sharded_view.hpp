@@ -4,9 +4,12 @@
 
 #include <shardgrad/core/view.hpp>
 #include <shardgrad/mesh/class_partition.hpp>
+#include <shardgrad/mesh/detail/sharding.hpp>
 #include <shardgrad/mesh/device_mesh.hpp>
 #include <shardgrad/mesh/placement.hpp>
 
+#include <array>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <utility>
@@ -36,7 +39,7 @@ class ShardedView {
   const DeviceMesh& mesh() const { return mesh_; }
   const Placements& placements() const { return placements_; }
   const ClassPartition& classes() const { return classes_; }
-  static constexpr int class_dimension() { return V::rank() == 1 ? 0 : 1; }
+  static constexpr int class_dimension() { return detail::class_dimension_of(V::rank()); }
 
   /// Same mesh, placements and partition with another local view (a gradient, say).
   template <KokkosView Other>
@@ -59,7 +62,11 @@ class ShardedView {
   /// Empty when the view can be used for loss parallelism; else the sentence that says what is wrong (wrong number of
   /// placements, classes not sharded on exactly one mesh dimension, Partial, partition of another communicator's size
   /// or rank, local extent that is not the partition's). Local.
-  std::string problem() const;
+  std::string problem() const {
+    std::array<std::size_t, V::rank()> extents{};
+    for (std::size_t k = 0; k < V::rank(); ++k) extents[k] = local_.extent(k);
+    return detail::sharding_problem(extents, mesh_, placements_, classes_);
+  }
 
  private:
   V local_;
