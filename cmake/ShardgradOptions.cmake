@@ -3,7 +3,7 @@
 
 option(BUILD_SHARED_LIBS "Build shardgrad as a shared library" OFF)
 option(SHARDGRAD_BUILD_TESTS "Build unit_tests/" ${PROJECT_IS_TOP_LEVEL})
-option(SHARDGRAD_BUILD_PERF_TESTS "Build perf_tests/ where Google Benchmark is found" ${PROJECT_IS_TOP_LEVEL})
+option(SHARDGRAD_BUILD_PERF_TESTS "Build perf_tests/ where CLI11 and nlohmann-json are found" ${PROJECT_IS_TOP_LEVEL})
 option(SHARDGRAD_BUILD_EXAMPLES "Build examples/" ${PROJECT_IS_TOP_LEVEL})
 option(SHARDGRAD_NATIVE_ARCH "Compile the library's kernels for the instruction set of this machine" OFF)
 option(SHARDGRAD_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" OFF)
