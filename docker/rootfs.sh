@@ -10,17 +10,17 @@ rootfs_directory() { echo "$cache/rootfs-$(environment_hash rootfs)"; }
 run_rootfs() {
   local rootfs variables=() variable
   rootfs=$(rootfs_directory)
-  need_namespaces
   mkdir -p "$cache/home" 2>/dev/null || die "cannot create the cache directory $cache (SHARDGRAD_CACHE_DIR names another)"
+  choose_isolation
   exec 9>"$rootfs.lock" || die "cannot write to the cache directory $cache"
-  flock --shared 9
+  lock --shared
   if ! rootfs_works "$rootfs"; then
-    if ! flock --exclusive --nonblock 9; then
-      say "waiting for another docker/run that makes or uses it"
-      flock --exclusive 9
+    lock --exclusive
+    if ! rootfs_works "$rootfs"; then
+      [ ! -e "$rootfs" ] || say "it is broken and made anew"
+      make_rootfs "$rootfs"
     fi
-    rootfs_works "$rootfs" || make_rootfs "$rootfs"
-    flock --shared 9
+    lock --shared
   fi
   touch "$rootfs.lock"
   while IFS= read -r -d '' variable; do
@@ -29,39 +29,40 @@ run_rootfs() {
   enter_rootfs "$rootfs" exec "$directory" "${variables[@]}" -- "${command[@]}"
 }
 
-# The options of unshare that make this user root in a mount namespace of its own.
-namespaces() {
-  if [ "$(id -u)" = 0 ]; then
-    echo --mount
-  else
-    echo --mount --map-auto --map-root-user
-  fi
+# Takes the lock on descriptor 9, which the command inherits; waits where another docker/run is in the way, and says so.
+lock() {
+  flock --nonblock "$1" 9 && return
+  say "waiting for another docker/run that makes it"
+  flock "$1" 9
 }
 
-need_namespaces() {
-  local options
-  read -r -a options < <(namespaces)
-  command -v unshare >/dev/null || die "there is no unshare command (package util-linux)"
-  # shellcheck disable=SC2015
-  if ! unshare "${options[@]}" true 2>/dev/null; then
-    if [ "$(id -u)" = 0 ]; then
-      die "root may not make mount namespaces here (a container without CAP_SYS_ADMIN?): run it with more rights, or use Docker"
-    elif ! grep -qs "^$(id -un):" /etc/subuid || ! command -v newuidmap >/dev/null; then
-      die "without root this needs user namespaces with a range of ids: package uidmap and a line for $(id -un) in /etc/subuid and /etc/subgid"
-    else
-      die "neither root nor user namespaces: run as root, or allow them (sysctl kernel.unprivileged_userns_clone, user.max_user_namespaces)"
-    fi
+# Sets `isolation` to the prefix of commands that become root and mount folders where nobody else sees it, or to nothing
+# for root in a container that may not mount; proot(1) then stands in for the mounts, by tracing system calls.
+choose_isolation() {
+  local user
+  user=$(id -un 2>/dev/null || id -u)
+  if [ "$(id -u)" = 0 ]; then
+    isolation=(unshare --mount)
+    "${isolation[@]}" true 2>/dev/null && return
+    isolation=()
+    install_packages proot
+  else
+    command -v newuidmap >/dev/null || die "without root this needs newuidmap: install the package uidmap as root"
+    [ "$(grep -ls "^\($user\|$(id -u)\):" /etc/subuid /etc/subgid | wc -l)" = 2 ] ||
+      die "without root this needs a range of user ids: /etc/subuid and /etc/subgid have no line for $user (usermod --add-subuids)"
+    isolation=(unshare --mount --map-auto --map-root-user)
+    "${isolation[@]}" true 2>/dev/null ||
+      die "neither root nor user namespaces: run it as root or allow them (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)"
   fi
 }
 
 # enter_rootfs DIRECTORY [exec] WORKING_DIRECTORY NAME=VALUE... -- CMD...
 enter_rootfs() {
-  local rootfs=$1 replace='' options
+  local rootfs=$1 replace=''
   shift
   [ "$1" != exec ] || { replace='exec'; shift; }
-  read -r -a options < <(namespaces)
-  $replace unshare "${options[@]}" "$BASH" "$root/docker/enter-rootfs" "$rootfs" "$root" "$cache/home" \
-    "$(git_directories)" "$@"
+  $replace "${isolation[@]}" "$BASH" "$root/docker/enter-rootfs" "$([ ${#isolation[@]} = 0 ] && echo proot || echo mount)" \
+    "$rootfs" "$root" "$cache/home" "$(git_directories)" "$@"
 }
 
 # Is it whole, and do the tools in it start?
@@ -69,29 +70,29 @@ rootfs_works() {
   [ -e "$1/etc/shardgrad-environment" ] || return 1
   enter_rootfs "$1" / HOME=/ PATH=/usr/bin:/bin -- sh -c 'cmake --version && g++ --version && ninja --version &&
     mpicxx.openmpi --version && mpicxx.mpich --version && clang++-19 --version && ls /usr/lib/*/cmake/Kokkos/KokkosConfig.cmake' \
-    >/dev/null 2>&1 </dev/null && return 0
-  say "the root file system $1 is broken"
-  return 1
+    >/dev/null 2>&1 </dev/null
 }
 
 # Makes the root file system. Nothing of a failed or killed attempt is taken for a whole one.
 make_rootfs() {
-  local rootfs=$1 making=$1.making log=$1.log mirror options start=$SECONDS
+  local rootfs=$1 making=$1.making log=$1.log mirror maker start=$SECONDS
   remove_tree "$making" "$rootfs"
   need_disk
-  need_mmdebstrap
+  command -v mmdebstrap >/dev/null || install_packages mmdebstrap debian-archive-keyring
+  use_apt_proxy
   mirror=$(own_mirror)
-  need_network "${mirror:-http://deb.debian.org/debian}"
+  [ -z "$mirror" ] || need_network "$mirror"
   say "making the root file system (two minutes, once; log: $log)"
-  read -r -a options < <(namespaces)
-  # In a process namespace that dies with this script, an interrupted attempt leaves no process behind.
+  # An interrupted attempt leaves no process behind: the kernel ends them together with this script.
+  maker=("${isolation[@]}")
+  [ ${#isolation[@]} = 0 ] || maker+=(--pid --fork --kill-child --mount-proc)
   # shellcheck disable=SC2016
-  if ! setpriv --pdeathsig KILL unshare "${options[@]}" --pid --fork --kill-child --mount-proc \
-    mmdebstrap --mode=root --variant=minbase \
+  if ! setpriv --pdeathsig KILL "${maker[@]}" \
+    mmdebstrap --mode=root --variant=minbase --include=ca-certificates \
     --customize-hook='mkdir -p "$1/opt/shardgrad"' \
     --customize-hook="copy-in '$root/docker/set-up' '$root/docker/packages.txt' /opt/shardgrad" \
     --customize-hook="SHARDGRAD_WITHOUT_TORCH=${SHARDGRAD_WITHOUT_TORCH:-0} chroot \"\$1\" /opt/shardgrad/set-up" \
-    trixie "$making" ${mirror:+"deb $mirror trixie main"} >"$log" 2>&1 </dev/null 9>&-; then
+    trixie "$making" ${mirror:+"deb $mirror trixie main"} >"$log" 2>&1 </dev/null; then
     tail -n 15 "$log" >&2
     remove_tree "$making"
     die "could not make the Debian 13 root file system; the log is $log"
@@ -104,10 +105,9 @@ make_rootfs() {
 
 # Removes trees; in the user's namespace, since their files belong to ids of it.
 remove_tree() {
-  local options tree
-  read -r -a options < <(namespaces)
+  local tree
   for tree; do
-    [ ! -e "$tree" ] || unshare "${options[@]}" rm -rf --one-file-system -- "$tree"
+    [ ! -e "$tree" ] || "${isolation[@]}" rm -rf --one-file-system -- "$tree"
   done
 }
 
@@ -133,26 +133,43 @@ need_disk() {
   [ "$have" -ge 4000 ] || die "the root file system needs 4000 MB, but $cache has $((have)) MB free (SHARDGRAD_CACHE_DIR names another place)"
 }
 
-need_mmdebstrap() {
-  command -v mmdebstrap >/dev/null && return
-  command -v apt-get >/dev/null || die "there is neither Docker nor mmdebstrap, and no apt-get to install mmdebstrap with"
-  [ "$(id -u)" = 0 ] || die "mmdebstrap is missing: install it as root (apt-get install mmdebstrap uidmap)"
-  say "installing mmdebstrap on this machine"
-  export DEBIAN_FRONTEND=noninteractive
-  apt-get install --yes --no-install-recommends mmdebstrap debian-archive-keyring >"$cache/apt.log" 2>&1 </dev/null ||
-    { apt-get update && apt-get install --yes --no-install-recommends mmdebstrap debian-archive-keyring; } \
-      >"$cache/apt.log" 2>&1 </dev/null ||
-    die "cannot install mmdebstrap: $(grep -m 1 '^E:' "$cache/apt.log" || echo "see $cache/apt.log")"
+# Installs packages on this machine where they are missing: what makes or enters the root file system.
+install_packages() {
+  local log=$cache/apt.log
+  ! command -v "$1" >/dev/null || return 0
+  command -v apt-get >/dev/null || die "there is no $1 on this machine, and no apt-get to install it with"
+  [ "$(id -u)" = 0 ] || die "there is no $1 on this machine: install it as root (apt-get install $*)"
+  say "installing $* on this machine"
+  # A fresh container has no package index, or one that is too old.
+  DEBIAN_FRONTEND=noninteractive sh -c 'apt-get install --yes --no-install-recommends "$@" ||
+    { apt-get update && apt-get install --yes --no-install-recommends "$@"; }' sh "$@" >"$log" 2>&1 </dev/null ||
+    die "cannot install $* (network, or rights?): $(grep '^E:' "$log" | tail -n 1)"
 }
 
 # Prints the Debian mirror of this machine's apt sources; nothing on other systems, where mmdebstrap's default serves.
 own_mirror() {
+  local mirror
+  # shellcheck source=/dev/null
   [ "$(. /etc/os-release && echo "$ID")" = debian ] || return 0
-  find /etc/apt -maxdepth 2 -type f \( -name '*.sources' -o -name '*.list' \) -exec cat {} + |
+  mirror=$(find /etc/apt -maxdepth 2 -type f \( -name '*.sources' -o -name '*.list' \) -exec cat {} + |
     sed -nE -e 's/^URIs:[[:space:]]*//p' -e 's/^deb[[:space:]]+(\[[^]]*\][[:space:]]+)?([^[:space:]]+).*/\2/p' |
-    awk '!done && $1 !~ /security/ && $1 ~ /debian/ { print $1; done = 1 }'
+    awk '!done && $1 !~ /security/ && $1 ~ /^(http|https|ftp|file|mirror\+file):.*debian/ { print $1; done = 1 }')
+  case $mirror in
+    # Cloud images keep a list of mirrors in a file.
+    mirror+file:*) awk '!done && /^http/ { print $1; done = 1 }' "${mirror#mirror+file:}" ;;
+    *) printf '%s\n' "$mirror" ;;
+  esac
 }
 
+# A proxy that apt is told of serves mmdebstrap and the apt inside as well.
+use_apt_proxy() {
+  local settings
+  settings=$(apt-config shell http_proxy Acquire::http::Proxy https_proxy Acquire::https::Proxy 2>/dev/null) || return 0
+  eval "$settings"
+  export http_proxy https_proxy
+}
+
+# Fetches a small file the way apt does, so that a missing network is named before anything is made.
 need_network() {
   local helper=/usr/lib/apt/apt-helper file
   [ -x "$helper" ] || return 0
