@@ -46,6 +46,7 @@ choose_isolation() {
     "${isolation[@]}" true 2>/dev/null && return
     isolation=()
     install_packages proot
+    say "this container may not mount: proot stands in, and makes everything slower"
   else
     command -v newuidmap >/dev/null || die "without root this needs newuidmap: install the package uidmap as root"
     [ "$(grep -ls "^\($user\|$(id -u)\):" /etc/subuid /etc/subgid | wc -l)" = 2 ] ||
@@ -97,7 +98,10 @@ make_rootfs() {
     remove_tree "$making"
     die "could not make the Debian 13 root file system; the log is $log"
   fi
-  rootfs_works "$making" || die "the root file system was made, but its tools do not start; the log is $log"
+  if ! rootfs_works "$making"; then
+    remove_tree "$making"
+    die "the Debian 13 root file system was made, but its tools do not start; the log is $log"
+  fi
   mv -T "$making" "$rootfs"
   say "made the root file system in $((SECONDS - start)) s"
   remove_old "$rootfs"
