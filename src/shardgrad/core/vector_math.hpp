@@ -91,7 +91,7 @@ inline double polynomial_tanh(double x) {
   return magnitude < 0.55 ? small : large_signed;
 }
 
-/// exp(x) to 1.3 ulp (0.95 with FMA). Results below 1.7e-38 (x < -86.99) are 0, not subnormal; overflow gives inf; NaN
+/// exp(x) to 1.3 ulp (0.95 with FMA). Results below 1.7e-38 (x < -86.98) are 0, not subnormal; overflow gives inf; NaN
 /// stays NaN. On devices: Kokkos::exp.
 KOKKOS_INLINE_FUNCTION float lane_exp(float x) {
   KOKKOS_IF_ON_HOST((return polynomial_exp(x);))

@@ -32,8 +32,8 @@ concept FloatingView = KokkosView<T> && FloatingScalar<typename T::non_const_val
 
 /// `Exec` can touch the memory of `V`.
 template <class Exec, class V>
-concept CanAccess =
-    ExecutionSpace<Exec> && KokkosView<V> && Kokkos::SpaceAccessibility<Exec, typename V::memory_space>::accessible;
+concept CanAccess = ExecutionSpace<Exec> && KokkosView<V> &&
+                    static_cast<bool>(Kokkos::SpaceAccessibility<Exec, typename V::memory_space>::accessible);
 
 template <class MemorySpace>
 inline constexpr MemoryKind memory_kind_of =
