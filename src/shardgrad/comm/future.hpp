@@ -178,7 +178,7 @@ class Future {
   }
 
   template <class F>
-  static auto call(F& f) {
+  static auto call(F&) {
     if constexpr (std::is_void_v<T>)
       return std::type_identity<std::invoke_result_t<F&>>{};
     else
