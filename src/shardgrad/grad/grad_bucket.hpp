@@ -5,6 +5,7 @@
 #include <shardgrad/core/tensor_ref.hpp>
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,8 +34,10 @@ struct BucketEntry {
 /// The gradients hold this rank's own values: they are not divided before the hook sees them.
 class GradBucket {
  public:
-  GradBucket(std::size_t index, bool is_last, FlatBuffer flat, std::vector<BucketEntry> entries, const std::vector<GradParameter>* parameters)
-      : index_(index), is_last_(is_last), flat_(std::move(flat)), entries_(std::move(entries)), parameters_(parameters) {}
+  /// `parameters` is the table that the entries index; it must outlive the bucket. \throws InvalidArgument when the
+  /// entries do not fill `flat`.
+  GradBucket(std::size_t index, bool is_last, FlatBuffer flat, std::vector<BucketEntry> entries,
+             const std::vector<GradParameter>* parameters);
 
   /// Place in the launch order, from 0.
   std::size_t index() const { return index_; }
@@ -44,13 +47,30 @@ class GradBucket {
   const Buffer& buffer() const { return flat_.buffer; }
   /// The same with its owner.
   const FlatBuffer& flat() const { return flat_; }
-  /// Puts another buffer of the same count in place (of another type, for wrappers that change the type).
+  /// Puts another buffer of the same count in place (of another type, for wrappers that change the type). \throws
+  /// InvalidArgument for another count.
   void set_buffer(FlatBuffer flat);
   const std::vector<BucketEntry>& entries() const { return entries_; }
-  /// gradients()[k]: the part of buffer() that belongs to entries()[k], with the parameter's extents and row-major strides.
+  /// gradients()[k]: the part of buffer() that belongs to entries()[k], with the parameter's extents and row-major
+  /// strides.
   std::vector<TensorRef> gradients() const;
   /// parameters()[k]: the parameter of entries()[k].
   std::vector<const GradParameter*> parameters() const;
+  /// The whole table that the entries index.
+  const std::vector<GradParameter>* parameter_table() const { return parameters_; }
+
+  /// For who owns the bucket and uses it again in the next pass.
+  void begin_pass(bool is_last, FlatBuffer flat);
+
+  /// What a hook keeps with this bucket from pass to pass: made by T() at the first call with this key, gone with the
+  /// bucket. The key is an address that belongs to the hook alone. Not for state that must survive a change of buckets,
+  /// which is kept per parameter.
+  template <class T>
+  T& kept(const void* key) {
+    auto& entry = kept_[key];
+    if (!entry) entry = std::make_shared<T>();
+    return *static_cast<T*>(entry.get());
+  }
 
  private:
   std::size_t index_;
@@ -58,6 +78,7 @@ class GradBucket {
   FlatBuffer flat_;
   std::vector<BucketEntry> entries_;
   const std::vector<GradParameter>* parameters_;
+  std::map<const void*, std::shared_ptr<void>> kept_;
 };
 
 }  // namespace shardgrad

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Assignment of parameters to buckets by size.
+#include <shardgrad/grad/detail/bucket_plan.hpp>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace shardgrad::detail {
+
+namespace {
+
+struct OpenBucket {
+  std::vector<std::size_t> parameters;
+  double bytes = 0.0;
+};
+
+using Key = std::pair<DataType, MemoryKind>;
+
+constexpr double bytes_per_mb = 1024.0 * 1024.0;
+
+/// The parameters of each bucket, buckets in the order in which they were closed.
+std::vector<std::vector<std::size_t>> group(std::span<const GradParameter> parameters, const ReducerOptions& options) {
+  std::vector<std::vector<std::size_t>> groups;
+  std::map<Key, OpenBucket> open;
+  std::map<Key, double> limits;
+  const auto close = [&](const Key& key) {
+    groups.push_back(std::move(open[key].parameters));
+    open[key] = {};
+    limits[key] = options.bucket_cap_mb * bytes_per_mb;
+  };
+  for (std::size_t p = parameters.size(); p-- > 0;) {
+    const TensorRef& gradient = parameters[p].gradient;
+    const Key key{gradient.type, gradient.memory};
+    const double limit = limits.try_emplace(key, options.first_bucket_cap_mb * bytes_per_mb).first->second;
+    const double bytes = static_cast<double>(gradient.count() * size_of(gradient.type));
+    if (!open[key].parameters.empty() && open[key].bytes + bytes > limit) close(key);
+    open[key].parameters.push_back(p);
+    open[key].bytes += bytes;
+    if (open[key].bytes >= limits[key]) close(key);
+  }
+  for (auto& [key, bucket] : open)
+    if (!bucket.parameters.empty()) groups.push_back(std::move(bucket.parameters));
+  return groups;
+}
+
+}  // namespace
+
+BucketPlan plan_buckets(std::span<const GradParameter> parameters, const ReducerOptions& options) {
+  auto groups = group(parameters, options);
+  // A bucket is complete when its last parameter is, which has the lowest number.
+  std::sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) { return a.back() > b.back(); });
+
+  BucketPlan plan;
+  plan.place_of.resize(parameters.size());
+  for (const auto& members : groups) {
+    const TensorRef& first = parameters[members.front()].gradient;
+    BucketPlan::Bucket bucket{first.type, first.memory, 0};
+    std::vector<BucketEntry> entries;
+    for (const std::size_t p : members) {
+      plan.place_of[p] = {plan.buckets.size(), entries.size()};
+      const std::size_t count = parameters[p].gradient.count();
+      entries.push_back({p, bucket.count, count});
+      bucket.count += count;
+    }
+    plan.buckets.push_back(bucket);
+    plan.entries.push_back(std::move(entries));
+  }
+  return plan;
+}
+
+}  // namespace shardgrad::detail

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// What the hooks that reduce with ordered_all_reduce share: one lane operation in place, and the workspaces for it.
+#pragma once
+
+#include <shardgrad/comm/reduce.hpp>
+#include <shardgrad/grad/hook.hpp>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace shardgrad::hooks::detail {
+
+/// Workspaces of a hook, shared by all copies of its value. A lane borrows one for an operation, so there are as many
+/// as lanes that were at work at once: one, unless Reducers with communicators of their own share the hook.
+class WorkspacePool {
+ public:
+  /// Makes one if all are lent.
+  std::unique_ptr<ReduceWorkspace> borrow();
+  void give_back(std::unique_ptr<ReduceWorkspace> workspace);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<ReduceWorkspace>> idle_;
+};
+
+/// The bucket's buffer = its mean over the ranks, in place, through `wire`. `label` names the operation.
+Future<FlatBuffer> mean_in_place(const std::string& label, const HookContext& context, const GradBucket& bucket,
+                                 const WireFormat& wire, std::size_t chunk_count,
+                                 const std::shared_ptr<WorkspacePool>& workspaces);
+
+}  // namespace shardgrad::hooks::detail

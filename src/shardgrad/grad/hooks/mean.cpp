@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The lane operation of allreduce and of the 16-bit hooks.
+#include <shardgrad/grad/hooks/detail/mean.hpp>
+
+namespace shardgrad::hooks::detail {
+
+std::unique_ptr<ReduceWorkspace> WorkspacePool::borrow() {
+  const std::lock_guard lock(mutex_);
+  if (idle_.empty()) return std::make_unique<ReduceWorkspace>();
+  auto workspace = std::move(idle_.back());
+  idle_.pop_back();
+  return workspace;
+}
+
+void WorkspacePool::give_back(std::unique_ptr<ReduceWorkspace> workspace) {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(workspace));
+}
+
+Future<FlatBuffer> mean_in_place(const std::string& label, const HookContext& context, const GradBucket& bucket,
+                                 const WireFormat& wire, std::size_t chunk_count,
+                                 const std::shared_ptr<WorkspacePool>& workspaces) {
+  const FlatBuffer flat = bucket.flat();
+  const OrderedReduceOptions options{
+      .op = ReduceOp::sum, .scale = 1.0 / context.divisor, .wire = wire, .chunk_count = chunk_count};
+  const auto reduce = [flat, options, workspaces](Transport& transport) {
+    auto workspace = workspaces->borrow();
+    ordered_all_reduce(transport, flat.buffer, flat.buffer, options, *workspace);
+    workspaces->give_back(std::move(workspace));  // one that an error was thrown through is not used again
+  };
+  return context.comm.enqueue(label, reduce).then([flat] { return flat; });
+}
+
+}  // namespace shardgrad::hooks::detail

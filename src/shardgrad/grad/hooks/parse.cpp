@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Hooks by name: NAME[:OPTION=VALUE[,OPTION=VALUE]...][(HOOK)]. A new hook is one more line of the table.
+#include <shardgrad/core/error.hpp>
+#include <shardgrad/grad/hooks/hooks.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace shardgrad::hooks {
+
+namespace {
+
+[[noreturn]] void fail(const std::string& text) { throw InvalidArgument("hooks::parse: " + text); }
+
+std::string in_quotes(std::string_view text) { return '"' + std::string(text) + '"'; }
+
+/// The options given for one hook. Each is taken once; what is left at the end is unknown.
+class Options {
+ public:
+  Options(std::string hook, std::string_view text) : hook_(std::move(hook)) {
+    while (!text.empty()) {
+      const std::string_view item = text.substr(0, text.find(','));
+      text.remove_prefix(std::min(text.size(), item.size() + 1));
+      const auto equals = item.find('=');
+      if (equals == std::string_view::npos || equals == 0)
+        fail(in_quotes(item) + " is not OPTION=VALUE, among the options of " + in_quotes(hook_));
+      if (!values_.emplace(item.substr(0, equals), item.substr(equals + 1)).second)
+        fail("option " + in_quotes(item.substr(0, equals)) + " of " + in_quotes(hook_) + " is given twice");
+    }
+  }
+
+  bool take_bool(const std::string& name, bool otherwise) {
+    const auto value = take(name);
+    if (!value) return otherwise;
+    if (*value == "1" || *value == "true") return true;
+    if (*value == "0" || *value == "false") return false;
+    fail(in_quotes(*value) + " is not 0 or 1, for option " + in_quotes(name) + " of " + in_quotes(hook_));
+  }
+
+  std::size_t take_count(const std::string& name, std::size_t otherwise) {
+    const auto value = take(name);
+    if (!value) return otherwise;
+    std::size_t number = 0;
+    const char* end = value->data() + value->size();
+    const auto [stop, error] = std::from_chars(value->data(), end, number);
+    if (error != std::errc() || stop != end)
+      fail(in_quotes(*value) + " is not a number, for option " + in_quotes(name) + " of " + in_quotes(hook_));
+    return number;
+  }
+
+  void require_all_taken() const {
+    if (values_.empty()) return;
+    const std::string known = known_.empty() ? "it has none" : "it has " + known_;
+    fail("unknown option " + in_quotes(values_.begin()->first) + " of " + in_quotes(hook_) + "; " + known);
+  }
+
+ private:
+  std::optional<std::string> take(const std::string& name) {
+    known_ += (known_.empty() ? "" : ", ") + name;
+    const auto found = values_.find(name);
+    if (found == values_.end()) return std::nullopt;
+    const std::string value = found->second;
+    values_.erase(found);
+    return value;
+  }
+
+  std::string hook_;
+  std::string known_;
+  std::map<std::string, std::string> values_;
+};
+
+CompressOptions compress_options(Options& options) {
+  CompressOptions result;
+  result.float_second_hop = options.take_bool("float_second_hop", result.float_second_hop);
+  result.chunk_count = options.take_count("chunk_count", result.chunk_count);
+  return result;
+}
+
+struct Entry {
+  std::string_view name;
+  bool is_wrapper;
+  Hook (*make)(Options& options, Hook inner);
+};
+
+constexpr Entry entries[] = {
+    {"allreduce", false, [](Options&, Hook) { return allreduce(); }},
+    {"fp16", false, [](Options& options, Hook) { return fp16_compress(compress_options(options)); }},
+    {"bf16", false, [](Options& options, Hook) { return bf16_compress(compress_options(options)); }},
+    {"noop", false, [](Options&, Hook) { return noop(); }},
+    {"fp16", true, [](Options&, Hook inner) { return fp16_wrapper(std::move(inner)); }},
+    {"bf16", true, [](Options&, Hook inner) { return bf16_wrapper(std::move(inner)); }},
+};
+
+std::string what_there_is() {
+  std::string text;
+  for (const Entry& entry : entries)
+    text += (text.empty() ? "" : ", ") + std::string(entry.name) + (entry.is_wrapper ? "(HOOK)" : "");
+  return text;
+}
+
+}  // namespace
+
+Hook parse(std::string_view text) {
+  const std::string_view head = text.substr(0, text.find('('));
+  std::string_view rest = text.substr(head.size());
+  Hook inner;
+  const bool is_wrapper = !rest.empty();
+  if (is_wrapper) {
+    if (rest.back() != ')') fail("the bracket in " + in_quotes(text) + " is not closed at the end");
+    inner = parse(rest.substr(1, rest.size() - 2));
+  }
+  const std::string_view name = head.substr(0, head.find(':'));
+  for (const Entry& entry : entries) {
+    if (entry.name != name || entry.is_wrapper != is_wrapper) continue;
+    Options options(std::string(name), head.substr(std::min(head.size(), name.size() + 1)));
+    Hook hook = entry.make(options, std::move(inner));
+    options.require_all_taken();
+    return hook;
+  }
+  fail("unknown hook " + in_quotes(is_wrapper ? std::string(name) + "(...)" : std::string(name)) + "; there are " +
+       what_there_is());
+}
+
+}  // namespace shardgrad::hooks
