@@ -49,6 +49,19 @@ std::uint64_t hash(const std::vector<std::size_t>& counts) {
   return result;
 }
 
+// The text of rank `source`, on every rank. In pieces so small that they travel in one way whatever the options of the
+// ranks are: this reports options that differ, too.
+std::string share_text(Transport& transport, const std::string& text, int source, std::size_t bytes) {
+  std::string shared;
+  for (std::size_t begin = 0; begin < bytes; begin += 64) {
+    std::array<char, 64> piece{};
+    if (transport.rank() == source) text.copy(piece.data(), piece.size(), begin);
+    shared.append(gather(transport, piece)[static_cast<std::size_t>(source)].data(),
+                  std::min<std::size_t>(64, bytes - begin));
+  }
+  return shared;
+}
+
 // What travels: 32 bytes.
 struct Record {
   Call call;
@@ -210,8 +223,7 @@ void agree(Transport& transport, ErrorCode code, const std::string& text) {
   const auto first = std::ranges::find_if(reports, [](const Report& report) { return report.code != ErrorCode::none; });
   if (first == reports.end()) return;
   const int source = static_cast<int>(first - reports.begin());
-  std::string shared = transport.rank() == source ? text : std::string(first->text_bytes, '\0');
-  transport.broadcast({shared.data(), shared.size(), DataType::uint8}, source)->wait();
+  const std::string shared = share_text(transport, text, source, first->text_bytes);
   throw_error(first->code, shared);
 }
 
@@ -222,6 +234,14 @@ void require_equal(Transport& transport, const std::string& what, const std::str
   const auto digests = gather(transport, digest);
   if (std::ranges::all_of(digests, [&](const auto& other) { return other == digests.front(); })) return;
   throw RankMismatch("the ranks disagree on " + what + ": " + list_by_rank(gather_texts(transport, value)));
+}
+
+void require_equal_options(Transport& transport, const CommonOptions& mine) {
+  const auto options = gather(transport, mine);
+  if (std::ranges::all_of(options, [&](const CommonOptions& other) { return other == options.front(); })) return;
+  std::vector<std::string> texts;
+  for (const CommonOptions& other : options) texts.push_back(common_options_text(other));
+  throw RankMismatch("the ranks disagree on the options of the communicator: " + list_by_rank(texts));
 }
 
 void check_call(Transport& transport, const CallDescription& mine) {

@@ -2,6 +2,8 @@
 // What ranks compare before they move data, so that a mistake of one is an error of all. For operations of a lane.
 #pragma once
 
+#include "resolve_options.hpp"
+
 #include <shardgrad/comm/transport.hpp>
 #include <shardgrad/core/error.hpp>
 
@@ -16,6 +18,9 @@ void agree(Transport& transport, ErrorCode code, const std::string& text);
 
 /// Collective: throws RankMismatch unless all pass the same value. Communicator::require_equal.
 void require_equal(Transport& transport, const std::string& what, const std::string& value);
+
+/// Collective: as require_equal for options, which decide how long messages travel: only short ones are sent.
+void require_equal_options(Transport& transport, const CommonOptions& mine);
 
 /// Collective: the texts of all ranks.
 std::vector<std::string> gather_texts(Transport& transport, const std::string& text);

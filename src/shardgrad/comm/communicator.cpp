@@ -72,7 +72,7 @@ Communicator detail::CommunicatorAccess::make(const CommunicatorOptions& asked, 
     text = error.what();
   }
   agree(*transport, code, text);
-  require_equal(*transport, "the options of the communicator", common_options_text(options));
+  require_equal_options(*transport, common_options(options));
   return make_local(std::move(transport), options);
 }
 

@@ -30,18 +30,18 @@ void CountingTransport::count(Collective collective, std::size_t bytes) {
 
 RequestPtr CountingTransport::all_reduce(ConstBuffer send, Buffer receive, ReduceOp op) {
   count(Collective::all_reduce, 2 * others() * send.size_bytes() / static_cast<std::size_t>(size()));
-  return inner_->all_reduce(send, receive, op);
+  return inner().all_reduce(send, receive, op);
 }
 
 RequestPtr CountingTransport::all_gather(ConstBuffer send, Buffer receive) {
   count(Collective::all_gather, others() * send.size_bytes());
-  return inner_->all_gather(send, receive);
+  return inner().all_gather(send, receive);
 }
 
 RequestPtr CountingTransport::all_gather_v(ConstBuffer send, Buffer receive, std::span<const std::size_t> counts,
                                            std::span<const std::size_t> offsets) {
   count(Collective::all_gather_v, others() * send.size_bytes());
-  return inner_->all_gather_v(send, receive, counts, offsets);
+  return inner().all_gather_v(send, receive, counts, offsets);
 }
 
 RequestPtr CountingTransport::all_to_all_v(ConstBuffer send, std::span<const std::size_t> send_counts,
@@ -51,27 +51,27 @@ RequestPtr CountingTransport::all_to_all_v(ConstBuffer send, std::span<const std
   const std::size_t all = std::accumulate(send_counts.begin(), send_counts.end(), std::size_t{0});
   const std::size_t own = send_counts[static_cast<std::size_t>(rank())];
   count(Collective::all_to_all_v, (all - own) * size_of(send.type));
-  return inner_->all_to_all_v(send, send_counts, send_offsets, receive, receive_counts, receive_offsets);
+  return inner().all_to_all_v(send, send_counts, send_offsets, receive, receive_counts, receive_offsets);
 }
 
 RequestPtr CountingTransport::broadcast(Buffer buffer, int root) {
   count(Collective::broadcast, rank() == root && size() > 1 ? buffer.size_bytes() : 0);
-  return inner_->broadcast(buffer, root);
+  return inner().broadcast(buffer, root);
 }
 
 RequestPtr CountingTransport::send(ConstBuffer buffer, int destination, int tag) {
   count(Collective::send, destination == rank() ? 0 : buffer.size_bytes());
-  return inner_->send(buffer, destination, tag);
+  return inner().send(buffer, destination, tag);
 }
 
 RequestPtr CountingTransport::receive(Buffer buffer, int source, int tag) {
   count(Collective::receive, 0);
-  return inner_->receive(buffer, source, tag);
+  return inner().receive(buffer, source, tag);
 }
 
 RequestPtr CountingTransport::barrier() {
   count(Collective::barrier, 0);
-  return inner_->barrier();
+  return inner().barrier();
 }
 
 }  // namespace shardgrad::detail

@@ -2,19 +2,20 @@
 // CountingTransport: the decorator that every communicator puts around its transport; it counts calls and payload.
 #pragma once
 
+#include "forwarding_transport.hpp"
+
 #include <shardgrad/comm/counters.hpp>
-#include <shardgrad/comm/transport.hpp>
 
 #include <atomic>
 
 namespace shardgrad::detail {
 
-/// Forwards everything. counters() and reset_counters() may be called from any thread.
-class CountingTransport final : public Transport {
+/// The parts of a split are not counted here: their communicators put counters of their own around them. counters() and
+/// reset_counters() may be called from any thread.
+class CountingTransport final : public ForwardingTransport {
  public:
-  explicit CountingTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
+  using ForwardingTransport::ForwardingTransport;
 
-  Transport& inner() const { return *inner_; }
   Counters counters() const;
   void reset_counters();
 
@@ -34,14 +35,7 @@ class CountingTransport final : public Transport {
     CountingTransport* counting_;
   };
 
-  std::string name() const override { return "counted(" + inner_->name() + ")"; }
-  int rank() const noexcept override { return inner_->rank(); }
-  int size() const noexcept override { return inner_->size(); }
-  bool supports_progress_thread() const noexcept override { return inner_->supports_progress_thread(); }
-  bool supports(MemoryKind memory) const noexcept override { return inner_->supports(memory); }
-  bool supports_reduction(DataType type, ReduceOp op) const noexcept override {
-    return inner_->supports_reduction(type, op);
-  }
+  std::string name() const override { return "counted(" + inner().name() + ")"; }
 
   RequestPtr all_reduce(ConstBuffer send, Buffer receive, ReduceOp op) override;
   RequestPtr all_gather(ConstBuffer send, Buffer receive) override;
@@ -55,9 +49,6 @@ class CountingTransport final : public Transport {
   RequestPtr send(ConstBuffer buffer, int destination, int tag) override;
   RequestPtr receive(Buffer buffer, int source, int tag) override;
   RequestPtr barrier() override;
-  /// The part is not counted: its communicator puts a counter of its own around it.
-  std::unique_ptr<Transport> split(int color, int key) override { return inner_->split(color, key); }
-  void abort(const std::string& reason) override { inner_->abort(reason); }
 
  private:
   struct AtomicCounter {
@@ -68,7 +59,6 @@ class CountingTransport final : public Transport {
   void count(Collective collective, std::size_t bytes);
   std::size_t others() const { return static_cast<std::size_t>(size() - 1); }
 
-  std::unique_ptr<Transport> inner_;
   std::array<AtomicCounter, collective_count> counters_{};
   int check_depth_ = 0;  // touched by the lane only
 };

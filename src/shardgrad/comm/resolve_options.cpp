@@ -78,6 +78,10 @@ bool check_calls_from_environment() {
 
 }  // namespace
 
+CommonOptions common_options(const CommunicatorOptions& resolved) {
+  return {*resolved.chunk_limit, *resolved.check_calls ? 1U : 0U};
+}
+
 CommunicatorOptions resolve_options(const CommunicatorOptions& asked) {
   CommunicatorOptions options = asked;
   if (!options.route) options.route = route_from_environment();
@@ -94,9 +98,8 @@ CommunicatorOptions resolve_options(const CommunicatorOptions& asked) {
   return options;
 }
 
-std::string common_options_text(const CommunicatorOptions& resolved) {
-  return "chunk_limit " + std::to_string(*resolved.chunk_limit) + ", check_calls " +
-         (*resolved.check_calls ? "1" : "0");
+std::string common_options_text(const CommonOptions& options) {
+  return "chunk_limit " + std::to_string(options[0]) + ", check_calls " + std::to_string(options[1]);
 }
 
 }  // namespace shardgrad::detail

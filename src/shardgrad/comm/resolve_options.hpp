@@ -4,6 +4,8 @@
 
 #include <shardgrad/comm/options.hpp>
 
+#include <array>
+#include <cstdint>
 #include <string>
 
 namespace shardgrad::detail {
@@ -12,7 +14,9 @@ namespace shardgrad::detail {
 /// field or variable, its value and what is allowed.
 CommunicatorOptions resolve_options(const CommunicatorOptions& asked);
 
-/// What all ranks of a communicator must have in common, as text.
-std::string common_options_text(const CommunicatorOptions& resolved);
+/// What all ranks of a communicator must have in common: chunk_limit, check_calls.
+using CommonOptions = std::array<std::uint64_t, 2>;
+CommonOptions common_options(const CommunicatorOptions& resolved);
+std::string common_options_text(const CommonOptions& options);
 
 }  // namespace shardgrad::detail
