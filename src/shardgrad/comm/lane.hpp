@@ -5,6 +5,7 @@
 #include "counting_transport.hpp"
 
 #include <shardgrad/comm/future.hpp>
+#include <shardgrad/comm/reduce.hpp>
 
 #include <chrono>
 #include <deque>
@@ -27,6 +28,8 @@ class Lane final : public Driver, public std::enable_shared_from_this<Lane> {
 
   CountingTransport& transport() const { return *transport_; }
   bool threaded() const { return threaded_; }
+  /// Scratch of the reductions that run on this lane.
+  ReduceWorkspace& workspace() { return workspace_; }
 
   /// Communicator::enqueue and ::run.
   Work enqueue(std::string label, Operation operation);
@@ -75,6 +78,7 @@ class Lane final : public Driver, public std::enable_shared_from_this<Lane> {
   const std::unique_ptr<CountingTransport> transport_;
   const bool threaded_;
   const std::chrono::milliseconds timeout_;
+  ReduceWorkspace workspace_;
 
   std::mutex mutex_;
   std::condition_variable work_;  // the progress thread sleeps here while there is nothing to do
