@@ -7,7 +7,7 @@
 # Both take LIBRARIES <target>..., LABELS <label>..., ENVIRONMENT <VAR=value>..., OMP_THREADS <n> (default 1), TIMEOUT
 # <seconds for the whole program, default 120> and TEST_TIMEOUT <seconds for one test of it, default 60: the harness
 # ends the job and names the test>; shardgrad_add_mpi_test also takes RANKS <n>... The program is built as test_<NAME>;
-# CTest knows it as <NAME>, or <NAME>_np<ranks>.
+# CTest knows it as <NAME>, or <NAME>_np<ranks>. The folder's name is a label of every test in it.
 
 # mpiexec's flags. Tests run more ranks than there are cores, and several programs side by side: no binding.
 set(shardgrad_mpiexec_preflags ${MPIEXEC_PREFLAGS})
@@ -96,10 +96,23 @@ macro(shardgrad_set_test_properties test processors)
   shardgrad_test_environment(environment ${arg_OMP_THREADS})
   math(EXPR ctest_timeout "${arg_TIMEOUT} + 20")
   math(EXPR cores "${processors} * ${arg_OMP_THREADS}")
+  cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME room)
   set_tests_properties(
     ${test} PROPERTIES
     TIMEOUT ${ctest_timeout}
     PROCESSORS ${cores}
-    LABELS "${arg_LABELS}"
+    LABELS "${room};${arg_LABELS}"
     ENVIRONMENT "${environment};${arg_ENVIRONMENT}")
 endmacro()
+
+# Gives all tests of the current folder its name as a label. For folders that call add_test themselves.
+function(shardgrad_label_tests)
+  cmake_path(GET CMAKE_CURRENT_SOURCE_DIR FILENAME folder)
+  get_property(tests DIRECTORY PROPERTY TESTS)
+  foreach(test IN LISTS tests)
+    get_property(labels TEST ${test} PROPERTY LABELS)
+    list(APPEND labels ${folder})
+    list(REMOVE_DUPLICATES labels)
+    set_property(TEST ${test} PROPERTY LABELS ${labels})
+  endforeach()
+endfunction()

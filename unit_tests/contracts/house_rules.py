@@ -256,7 +256,9 @@ def rule_listed(tree):
         while folder != tree.root:
             lists = folder / "CMakeLists.txt"
             name = path.relative_to(folder).as_posix()
-            if lists.is_file() and re.search(r"(?<![\w/])" + re.escape(name.removesuffix(".in")) + r"\b", read(lists)):
+            # The list may go through a loop: foreach(name IN ITEMS ...) with ${name}_test.cpp.
+            names = [name.removesuffix(".in"), name.removesuffix("_test.cpp")]
+            if lists.is_file() and any(re.search(rf"(?<![\w/]){re.escape(n)}(?!\w)", read(lists)) for n in names):
                 break
             folder = folder.parent
         else:

@@ -82,7 +82,8 @@ void RankListener::OnTestEnd(const testing::TestInfo& test) {
   const std::string time = milliseconds(test.result()->elapsed_time());
   if (test.result()->Failed()) {
     failed_tests_.push_back(name);
-    print_on_first_rank("[  FAILED  ] " + name + time);
+    const char* parameter = test.value_param();
+    print_on_first_rank("[  FAILED  ] " + name + (parameter ? std::string(", GetParam() = ") + parameter : "") + time);
   } else if (test.result()->Skipped()) {
     print_on_first_rank("[  SKIPPED ] " + name + ": " + skip_reason_ + "\n");
   } else {
