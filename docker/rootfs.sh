@@ -83,7 +83,7 @@ make_rootfs() {
   use_apt_proxy
   mirror=$(own_mirror)
   [ -z "$mirror" ] || need_network "$mirror"
-  say "making the root file system (two minutes, once; log: $log)"
+  say "making the root file system (some minutes, once; log: $log)"
   # An interrupted attempt leaves no process behind: the kernel ends them together with this script.
   maker=("${isolation[@]}")
   [ ${#isolation[@]} = 0 ] || maker+=(--pid --fork --kill-child --mount-proc)
