@@ -72,6 +72,7 @@ struct float16 {
 
   float16() = default;
   KOKKOS_INLINE_FUNCTION constexpr explicit float16(float value) : bits(detail::float_to_float16_bits(value)) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): every value is a float, exactly
   KOKKOS_INLINE_FUNCTION constexpr operator float() const { return detail::float16_bits_to_float(bits); }
   /// The value whose representation is `bits`.
   static KOKKOS_INLINE_FUNCTION constexpr float16 from_bits(std::uint16_t bits) {
@@ -87,6 +88,7 @@ struct bfloat16 {
 
   bfloat16() = default;
   KOKKOS_INLINE_FUNCTION constexpr explicit bfloat16(float value) : bits(detail::float_to_bfloat16_bits(value)) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): every value is a float, exactly
   KOKKOS_INLINE_FUNCTION constexpr operator float() const { return detail::bfloat16_bits_to_float(bits); }
   /// The value whose representation is `bits`.
   static KOKKOS_INLINE_FUNCTION constexpr bfloat16 from_bits(std::uint16_t bits) {
