@@ -39,6 +39,7 @@ struct ConstBuffer {
   ConstBuffer() = default;
   ConstBuffer(const void* data_, std::size_t count_, DataType type_, MemoryKind memory_ = MemoryKind::host)
       : data(data_), count(count_), type(type_), memory(memory_) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): what may be written may be read
   ConstBuffer(const Buffer& other) : ConstBuffer(other.data, other.count, other.type, other.memory) {}
 
   std::size_t size_bytes() const { return count * size_of(type); }
