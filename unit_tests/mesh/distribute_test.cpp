@@ -38,9 +38,12 @@ int number_of(std::size_t i, std::size_t j, std::size_t k) { return static_cast<
 
 template <class V>
 auto& element(const V& view, std::size_t i, std::size_t j, std::size_t k) {
-  if constexpr (V::rank() == 1) return view(i);
-  else if constexpr (V::rank() == 2) return view(i, j);
-  else return view(i, j, k);
+  if constexpr (V::rank() == 1)
+    return view(i);
+  else if constexpr (V::rank() == 2)
+    return view(i, j);
+  else
+    return view(i, j, k);
 }
 
 /// f(i, j, k) for all indices of a view of rank 1 to 3.
@@ -89,8 +92,10 @@ std::vector<ClassPartition> partitions_of(std::int64_t classes, const Communicat
   if (classes > 0) {
     std::vector<ClassRange> uneven(static_cast<std::size_t>(comm.size()), ClassRange{0, 0});
     uneven.back() = {0, 1};
-    if (comm.size() > 1) uneven.front() = {1, classes};
-    else uneven.front() = {0, classes};
+    if (comm.size() > 1)
+      uneven.front() = {1, classes};
+    else
+      uneven.front() = {0, classes};
     all.push_back(ClassPartition::from_ranges(classes, uneven, comm.rank()));
   }
   return all;
@@ -152,8 +157,10 @@ TEST(Distribute, rows_over_one_dimension_and_classes_over_another_in_any_order) 
                        : std::vector<shardgrad::MeshDimension>{{"tp", tp}, {"dp", dp}};
         const DeviceMesh mesh(comm, dimensions);
         const Placements of_logits = rows_first ? Placements{Shard(0), Shard(1)} : Placements{Shard(1), Shard(0)};
-        const Placements of_targets = rows_first ? Placements{Shard(0), Replicate()} : Placements{Replicate(), Shard(0)};
-        const auto [begin, end] = chunk_of(rows, static_cast<std::size_t>(dp), static_cast<std::size_t>(mesh["dp"].rank()));
+        const Placements of_targets =
+            rows_first ? Placements{Shard(0), Replicate()} : Placements{Replicate(), Shard(0)};
+        const auto [begin, end] =
+            chunk_of(rows, static_cast<std::size_t>(dp), static_cast<std::size_t>(mesh["dp"].rank()));
         for (const ClassPartition& classes : partitions_of(v, mesh["tp"])) {
           const auto sharded = shardgrad::distribute(Exec(), logits, mesh, of_logits, classes);
           EXPECT_EQ(sharded.problem(), "");
@@ -192,7 +199,8 @@ TEST(Distribute, three_mesh_dimensions_cut_three_tensor_dimensions_or_one) {
     }
     // Cut twice, one after the other: first into halves, then each half.
     const auto twice = shardgrad::distribute(Exec(), global, mesh, {Shard(0), Shard(0), Replicate()});
-    const auto [a_begin, a_end] = chunk_of(5, static_cast<std::size_t>(last), static_cast<std::size_t>(mesh.coordinate(0)));
+    const auto [a_begin, a_end] =
+        chunk_of(5, static_cast<std::size_t>(last), static_cast<std::size_t>(mesh.coordinate(0)));
     const auto [b_begin, b_end] = chunk_of(a_end - a_begin, static_cast<std::size_t>(comm.size() / last),
                                            static_cast<std::size_t>(mesh.coordinate(1)));
     ASSERT_EQ(twice.local().extent(0), b_end - b_begin);
@@ -269,10 +277,10 @@ TEST(Gather, what_does_not_fit_together_is_the_same_error_on_every_rank) {
     groups::expect_same_error<InvalidArgument>(comm, gather(right, {Partial()}, classes), "gather: Partial(sum)");
     if (comm.size() > 1) {
       const View<float**> tall("shardgrad::local", last ? 5 : 4, owned);
-      groups::expect_same_error<InvalidArgument>(
-          comm, gather(tall, {Shard(1)}, classes),
-          "gather: along mesh dimension 'tp' dimension 0 of the tensor must be the same, but is 4 on rank 0 and 5 on rank " +
-              std::to_string(comm.size() - 1));
+      groups::expect_same_error<InvalidArgument>(comm, gather(tall, {Shard(1)}, classes),
+                                                 "gather: along mesh dimension 'tp' dimension 0 of the tensor must be "
+                                                 "the same, but is 4 on rank 0 and 5 on rank " +
+                                                     std::to_string(comm.size() - 1));
       groups::expect_same_error<InvalidArgument>(comm, gather(tall, {Replicate()}, {}), "must be the same");
       const View<float**> same("shardgrad::local", 4, 2);
       groups::expect_same_error<RankMismatch>(
