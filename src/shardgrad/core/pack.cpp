@@ -145,7 +145,8 @@ struct Scratch {
   alignas(64) std::byte bytes[block_count * sizeof(double)];
 };
 
-/// move(offset in the tile, offset in the buffer, count), in bytes, for the rows of a tile of elements of `width` bytes.
+/// move(offset in the tile, offset in the buffer, count), in bytes, for the rows of a tile of elements of `width`
+/// bytes.
 template <class Move>
 void for_each_row(const Tile& tile, std::size_t width, Move&& move) {
   for (std::size_t i = 0; i < tile.rows; ++i) {
