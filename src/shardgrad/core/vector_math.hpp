@@ -15,14 +15,14 @@ namespace shardgrad::detail {
 // - Taking 2^(n-1) instead of 2^n lets n run from -126 (scale 0) to 128 (finite up to the largest number, then inf).
 // - The clamps are written so that NaN passes through them, and so that +-inf never meets inf - inf.
 
-inline float polynomial_exp(float x) {
-  constexpr float magic = 0x1.8p23f;
-  const float above = x < -87.5f ? -87.5f : x;
-  const float inside = above > 89.0f ? 89.0f : above;
-  const float shifted = inside * 0x1.715476p0f + magic;
-  const float n = shifted - magic;
-  // ln 2 in two parts; n times the first is exact.
-  const float r = (inside - n * 0x1.63p-1f) - n * -0x1.bd0106p-13f;
+/// ln 2 in two parts. The first is a multiple of 2^-9: n times it is exact.
+inline constexpr float ln2_high = 0x1.63p-1f;
+inline constexpr float ln2_low = -0x1.bd0106p-13f;
+/// A float plus this one is rounded to an integer, which then stands in the lowest bits.
+inline constexpr float round_magic = 0x1.8p23f;
+
+/// 2^n exp(r) for |r| <= ln 2 / 2 and `shifted` = n + round_magic.
+inline float exp_of_reduced(float r, float shifted) {
   float p = 0x1.6a23a2p-9f;
   p = p * r + 0x1.123a1ep-6f;
   p = p * r + 0x1.5558f4p-4f;
@@ -32,6 +32,14 @@ inline float polynomial_exp(float x) {
   p = p * r + 2.0f;
   const std::uint32_t exponent = std::bit_cast<std::uint32_t>(shifted) + 126u;  // its lowest 8 bits count
   return p * std::bit_cast<float>(exponent << 23);
+}
+
+inline float polynomial_exp(float x) {
+  const float above = x < -87.5f ? -87.5f : x;
+  const float inside = above > 89.0f ? 89.0f : above;
+  const float shifted = inside * 0x1.715476p0f + round_magic;
+  const float n = shifted - round_magic;
+  return exp_of_reduced((inside - n * ln2_high) - n * ln2_low, shifted);
 }
 
 inline double polynomial_exp(double x) {
