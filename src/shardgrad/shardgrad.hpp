@@ -9,5 +9,8 @@
 #include <shardgrad/grad/hooks/hooks.hpp>
 #include <shardgrad/grad/reducer.hpp>
 #include <shardgrad/loss/cross_entropy.hpp>
+#include <shardgrad/loss/log_softmax.hpp>
+#include <shardgrad/loss/loss_parallel.hpp>
+#include <shardgrad/loss/nll_loss.hpp>
 #include <shardgrad/mesh/distribute.hpp>
 #include <shardgrad/mesh/sharded_view.hpp>
