@@ -209,6 +209,16 @@ TEST(TensorRef, shows_views_as_they_are) {
   EXPECT_TRUE(shardgrad::tensor_ref_of(scalar).is_row_major_contiguous());
 }
 
+TEST(TensorRef, finds_every_element) {
+  for (const Layout& layout : layouts()) {
+    SCOPED_TRACE(layout.name);
+    const TensorRef tensor = layout.tensor(DataType::float32, nullptr);
+    const auto offsets = layout.offsets();
+    ASSERT_EQ(tensor.count(), offsets.size());
+    for (std::size_t i = 0; i < offsets.size(); ++i) ASSERT_EQ(tensor.offset_of(i), offsets[i]);
+  }
+}
+
 TEST(TensorRef, dimensions_of_extent_one_do_not_make_a_gap) {
   EXPECT_TRUE((Layout{"", {3, 1, 5}, {5, 99, 1}}.tensor(DataType::float32, nullptr).is_row_major_contiguous()));
   EXPECT_TRUE((Layout{"", {1, 5}, {1, 1}}.tensor(DataType::float32, nullptr).is_row_major_contiguous()));

@@ -260,7 +260,7 @@ ReduceWorkspace& ReduceWorkspace::operator=(ReduceWorkspace&&) noexcept = defaul
 std::size_t ReduceWorkspace::allocated_bytes() const {
   std::size_t bytes = 0;
   for (const Exchange& x : impl_->exchanges) bytes += x.contributions.allocated_bytes() + x.received.allocated_bytes();
-  for (const Gather& g : impl_->gathers) bytes += g.reduced.allocated_bytes() + g.gathered.allocated_bytes();
+  for (const Gather& g : impl_->gathers) bytes += g.gathered.allocated_bytes();
   return bytes;
 }
 
@@ -309,10 +309,9 @@ void ordered_all_reduce(Transport& transport, ConstBuffer send, Buffer receive, 
     g.offsets = x.part_offsets;
     g.to = receive.slice(x.begin, x.part_offsets.back() + x.counts.back());
     g.result = converts_result ? g.gathered.buffer(g.to.count, options.wire.result) : g.to;
-    if (size == 1) return pipeline.add_up(x, g.result);
-    const Buffer reduced = g.reduced.buffer(x.counts[pipeline.rank()], options.wire.result);
-    pipeline.add_up(x, reduced);
-    g.request = transport.all_gather_v(reduced, g.result, g.counts, g.offsets);
+    const Buffer own = g.result.slice(g.offsets[pipeline.rank()], g.counts[pipeline.rank()]);
+    pipeline.add_up(x, own);
+    if (size > 1) g.request = transport.all_gather_v(own, g.result, g.counts, g.offsets);
   };
   const auto complete = [&](Gather& g) {
     pipeline.finish(g.request);
@@ -360,7 +359,7 @@ void ordered_reduce_scatter(Transport& transport, ConstBuffer send, Buffer recei
   };
   const auto complete = [&](Exchange& x, Gather& g) {
     const Buffer to = receive.slice(x.begin, x.counts[pipeline.rank()]);
-    const Buffer reduced = converts_result ? g.reduced.buffer(to.count, options.wire.result) : to;
+    const Buffer reduced = converts_result ? g.gathered.buffer(to.count, options.wire.result) : to;
     pipeline.add_up(x, reduced);
     if (converts_result) pipeline.convert_in_blocks(reduced, to);
   };

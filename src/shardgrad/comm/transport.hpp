@@ -71,7 +71,7 @@ class Transport {
   virtual RequestPtr all_gather(ConstBuffer send, Buffer receive) = 0;
 
   /// As all_gather with own counts and offsets for each rank; counts[rank()] == send.count; counts are equal on every
-  /// rank.
+  /// rank. The send buffer may be this rank's own block of the receive buffer.
   virtual RequestPtr all_gather_v(ConstBuffer send, Buffer receive, std::span<const std::size_t> counts,
                                   std::span<const std::size_t> offsets) = 0;
 

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -115,19 +117,17 @@ void for_each_tile(const Shape& shape, Visit&& visit) {
   }
 }
 
-/// Calls run(offset in the tile, offset in the buffer, count) for the runs that are contiguous in both.
-template <class Run>
-void for_each_run(const Tile& tile, Run&& run) {
-  if (tile.buffer_row_stride == tile.columns) return run(std::size_t{0}, tile.buffer_offset, tile.rows * tile.columns);
-  for (std::size_t i = 0; i < tile.rows; ++i)
-    run(i * tile.columns, tile.buffer_offset + i * tile.buffer_row_stride, tile.columns);
-}
-
 /// copy(index in the tile, offset in the tensor) for every element of the tile, in the order of the denser of the two
 /// dimensions.
 template <class Copy>
 void for_each_element(const Tile& tile, Copy&& copy) {
-  if (tile.row_stride < tile.column_stride) {
+  if (tile.row_stride == 1 && tile.rows == tile_edge && tile.columns == tile_edge) {
+    // The tile of a transposition: with constant extents the compiler unrolls the loops.
+    for (std::size_t j = 0; j < tile_edge; ++j) {
+      const std::size_t base = tile.tensor_offset + j * tile.column_stride;
+      for (std::size_t i = 0; i < tile_edge; ++i) copy(i * tile_edge + j, base + i);
+    }
+  } else if (tile.row_stride < tile.column_stride) {
     for (std::size_t j = 0; j < tile.columns; ++j) {
       const std::size_t base = tile.tensor_offset + j * tile.column_stride;
       for (std::size_t i = 0; i < tile.rows; ++i) copy(i * tile.columns + j, base + i * tile.row_stride);
@@ -138,6 +138,51 @@ void for_each_element(const Tile& tile, Copy&& copy) {
       for (std::size_t j = 0; j < tile.columns; ++j) copy(i * tile.columns + j, base + j * tile.column_stride);
     }
   }
+}
+
+/// Room for a tile of any type.
+struct Scratch {
+  alignas(64) std::byte bytes[block_count * sizeof(double)];
+};
+
+/// move(offset in the tile, offset in the buffer, count), in bytes, for the rows of a tile of elements of `width`
+/// bytes.
+template <class Move>
+void for_each_row(const Tile& tile, std::size_t width, Move&& move) {
+  for (std::size_t i = 0; i < tile.rows; ++i) {
+    move(i * tile.columns * width, (tile.buffer_offset + i * tile.buffer_row_stride) * width, tile.columns * width);
+  }
+}
+
+/// The rows of a tile follow each other in the buffer.
+bool is_one_run(const Tile& tile) { return tile.rows == 1 || tile.buffer_row_stride == tile.columns; }
+
+/// The packed tile, converted, to its place in the buffer.
+void to_buffer(const Tile& tile, const ConstBuffer& packed, const Buffer& to, double scale) {
+  if (is_one_run(tile)) return detail::convert_block(packed, 0, to, tile.buffer_offset, packed.count, scale);
+  Scratch scratch;
+  const std::byte* source = static_cast<const std::byte*>(packed.data);
+  if (packed.type != to.type || scale != 1.0) {
+    detail::convert_block(packed, 0, {scratch.bytes, packed.count, to.type, to.memory}, 0, packed.count, scale);
+    source = scratch.bytes;
+  }
+  std::byte* target = static_cast<std::byte*>(to.data);
+  for_each_row(tile, size_of(to.type), [&](std::size_t in_tile, std::size_t in_buffer, std::size_t bytes) {
+    std::memcpy(target + in_buffer, source + in_tile, bytes);
+  });
+}
+
+/// The tile's place in the buffer, converted, to a packed tile.
+void from_buffer(const Tile& tile, const ConstBuffer& from, const Buffer& packed, double scale) {
+  if (is_one_run(tile)) return detail::convert_block(from, tile.buffer_offset, packed, 0, packed.count, scale);
+  Scratch scratch;
+  const bool converts = packed.type != from.type || scale != 1.0;
+  std::byte* target = converts ? scratch.bytes : static_cast<std::byte*>(packed.data);
+  const std::byte* source = static_cast<const std::byte*>(from.data);
+  for_each_row(tile, size_of(from.type), [&](std::size_t in_tile, std::size_t in_buffer, std::size_t bytes) {
+    std::memcpy(target + in_tile, source + in_buffer, bytes);
+  });
+  if (converts) detail::convert_block({scratch.bytes, packed.count, from.type}, 0, packed, 0, packed.count, scale);
 }
 
 void check(const std::string& call, const TensorRef& tensor, DataType from, DataType to, MemoryKind memory,
@@ -153,16 +198,6 @@ void check(const std::string& call, const TensorRef& tensor, DataType from, Data
   detail::check_conversion(call.c_str(), from, to, scale);
 }
 
-/// Element i in row-major order as an offset into the tensor.
-KOKKOS_INLINE_FUNCTION std::size_t offset_of(const TensorRef& tensor, std::size_t i) {
-  std::size_t offset = 0;
-  for (std::size_t k = tensor.rank; k-- > 0;) {
-    offset += (i % tensor.extents[k]) * tensor.strides[k];
-    i /= tensor.extents[k];
-  }
-  return offset;
-}
-
 template <class Lane>
 struct PackElement {
   TensorRef from;
@@ -171,7 +206,7 @@ struct PackElement {
   KOKKOS_INLINE_FUNCTION void operator()(std::size_t i) const {
     detail::store_element(
         to.type, to.data, i,
-        static_cast<Lane>(detail::load_element<Lane>(from.type, from.data, offset_of(from, i)) * scale));
+        static_cast<Lane>(detail::load_element<Lane>(from.type, from.data, from.offset_of(i)) * scale));
   }
 };
 
@@ -181,7 +216,7 @@ struct UnpackElement {
   TensorRef to;
   Lane scale;
   KOKKOS_INLINE_FUNCTION void operator()(std::size_t i) const {
-    detail::store_element(to.type, to.data, offset_of(to, i),
+    detail::store_element(to.type, to.data, to.offset_of(i),
                           static_cast<Lane>(detail::load_element<Lane>(from.type, from.data, i) * scale));
   }
 };
@@ -209,10 +244,7 @@ void pack(const TensorRef& from, Buffer to, double scale) {
     const T* data = static_cast<const T*>(from.data);
     for_each_tile(Shape(from), [&](const Tile& tile) {
       for_each_element(tile, [&](std::size_t i, std::size_t offset) { block[i] = data[offset]; });
-      const ConstBuffer packed(block, tile.rows * tile.columns, from.type);
-      for_each_run(tile, [&](std::size_t begin, std::size_t offset, std::size_t count) {
-        detail::convert_block(packed, begin, to, offset, count, scale);
-      });
+      to_buffer(tile, {block, tile.rows * tile.columns, from.type}, to, scale);
     });
   });
 }
@@ -227,10 +259,7 @@ void unpack(ConstBuffer from, const TensorRef& to, double scale) {
     alignas(64) T block[block_count];
     T* data = static_cast<T*>(to.data);
     for_each_tile(Shape(to), [&](const Tile& tile) {
-      const Buffer packed{block, tile.rows * tile.columns, to.type, MemoryKind::host};
-      for_each_run(tile, [&](std::size_t begin, std::size_t offset, std::size_t count) {
-        detail::convert_block(from, offset, packed, begin, count, scale);
-      });
+      from_buffer(tile, from, {block, tile.rows * tile.columns, to.type, MemoryKind::host}, scale);
       for_each_element(tile, [&](std::size_t i, std::size_t offset) { data[offset] = block[i]; });
     });
   });

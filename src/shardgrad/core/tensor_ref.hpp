@@ -27,6 +27,15 @@ struct TensorRef {
     for (std::size_t k = 0; k < rank; ++k) product *= extents[k];
     return product;
   }
+  /// Where element `index` of the row-major order lies, from `data` on. Also for kernels.
+  KOKKOS_INLINE_FUNCTION std::size_t offset_of(std::size_t index) const {
+    std::size_t offset = 0;
+    for (std::size_t k = rank; k-- > 0;) {
+      offset += (index % extents[k]) * strides[k];
+      index /= extents[k];
+    }
+    return offset;
+  }
   /// Logical (row-major) order is memory order without gaps: a plain Buffer can stand for it.
   bool is_row_major_contiguous() const {
     std::size_t expected = 1;

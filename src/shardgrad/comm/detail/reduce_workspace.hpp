@@ -35,8 +35,8 @@ struct ReduceWorkspace::Impl {
 
   /// The second hop of a chunk.
   struct Gather {
-    detail::Scratch reduced{"shardgrad::ReduceWorkspace::reduced"};    ///< the own part, added up
-    detail::Scratch gathered{"shardgrad::ReduceWorkspace::gathered"};  ///< all parts, added up
+    detail::Scratch gathered{
+        "shardgrad::ReduceWorkspace::gathered"};  ///< the chunk, added up; where it must be converted
 
     std::vector<std::size_t> counts, offsets;  ///< of part r in the chunk, in elements
     Buffer result;                             ///< the reduced chunk in the wire's type

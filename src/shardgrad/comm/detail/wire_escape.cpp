@@ -48,6 +48,14 @@ struct Pattern<double> {
 template <class T>
 using BitsOf = typename Pattern<T>::Bits;
 
+template <class T>
+BitsOf<T> bits_of(T value) {
+  if constexpr (sizeof(T) == 2)
+    return value.bits;  // g++ does not vectorise a bit_cast of a class
+  else
+    return std::bit_cast<BitsOf<T>>(value);
+}
+
 /// Order of the types by their largest finite value.
 int range_order(DataType type) {
   switch (type) {
@@ -74,25 +82,17 @@ double round_to_precision(double value, int precision) {
   return std::isfinite(rounded) ? rounded : std::bit_cast<double>(bits & ~mask);
 }
 
+/// The bits of the largest magnitude among the values: above Pattern<T>::exponent if there is a NaN, equal if there is
+/// an inf at most. A maximum in the width of the values is what compilers vectorise best.
 template <class T>
-bool has_non_finite(const T* values, std::size_t count) {
-  constexpr BitsOf<T> exponent = Pattern<T>::exponent;
-  unsigned found = 0;
-  for (std::size_t i = 0; i < count; ++i)
-    found |= static_cast<unsigned>((std::bit_cast<BitsOf<T>>(values[i]) & exponent) == exponent);
-  return found != 0;
-}
-
-template <class T>
-bool has_nan(const T* values, std::size_t count) {
-  constexpr BitsOf<T> exponent = Pattern<T>::exponent;
+BitsOf<T> largest_magnitude(const T* values, std::size_t count) {
   constexpr BitsOf<T> sign = static_cast<BitsOf<T>>(BitsOf<T>{1} << (8 * sizeof(T) - 1));
-  unsigned found = 0;
+  BitsOf<T> largest = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const BitsOf<T> magnitude = static_cast<BitsOf<T>>(std::bit_cast<BitsOf<T>>(values[i]) & ~sign);
-    found |= static_cast<unsigned>(magnitude > exponent);
+    const BitsOf<T> magnitude = static_cast<BitsOf<T>>(bits_of(values[i]) & static_cast<BitsOf<T>>(~sign));
+    largest = magnitude > largest ? magnitude : largest;
   }
-  return found != 0;
+  return largest;
 }
 
 /// Replaces what is not finite in `to` by a canonical NaN, inf, or an escape, as `from` says.
@@ -100,7 +100,7 @@ template <class T>
 void mark(ConstBuffer from, T* to, std::vector<double>& escaped) {
   using P = Pattern<T>;
   for (std::size_t i = 0; i < from.count; ++i) {
-    if ((std::bit_cast<BitsOf<T>>(to[i]) & P::exponent) != P::exponent) continue;
+    if ((bits_of(to[i]) & P::exponent) != P::exponent) continue;
     const double value = value_at(from, i);
     if (std::isinf(value)) continue;  // inf is itself on every wire
     if (std::isnan(value)) {
@@ -127,14 +127,14 @@ void convert_with_escapes(ConstBuffer from, Buffer to, std::vector<double>& esca
       const Buffer part = to.slice(begin, count);
       convert(from.slice(begin, count), part);
       T* values = static_cast<T*>(part.data);
-      if (has_non_finite(values, count)) mark(from.slice(begin, count), values, escaped);
+      if (largest_magnitude(values, count) >= Pattern<T>::exponent) mark(from.slice(begin, count), values, escaped);
     }
   });
 }
 
 bool is_escape(ConstBuffer wire, std::size_t index) {
   return visit_floating_type(wire.type, [&]<class T>(std::type_identity<T>) {
-    return std::bit_cast<BitsOf<T>>(static_cast<const T*>(wire.data)[index]) == Pattern<T>::escape;
+    return bits_of(static_cast<const T*>(wire.data)[index]) == Pattern<T>::escape;
   });
 }
 
@@ -147,9 +147,9 @@ double value_at(ConstBuffer buffer, std::size_t index) {
 void find_nans(ConstBuffer buffer, std::size_t base, std::vector<std::size_t>& indices) {
   visit_floating_type(buffer.type, [&]<class T>(std::type_identity<T>) {
     const T* values = static_cast<const T*>(buffer.data);
-    if (!has_nan(values, buffer.count)) return;
+    if (largest_magnitude(values, buffer.count) <= Pattern<T>::exponent) return;
     for (std::size_t i = 0; i < buffer.count; ++i)
-      if (has_nan(values + i, 1)) indices.push_back(base + i);
+      if (largest_magnitude(values + i, 1) > Pattern<T>::exponent) indices.push_back(base + i);
   });
 }
 

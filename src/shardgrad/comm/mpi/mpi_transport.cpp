@@ -69,7 +69,9 @@ RequestPtr MpiTransport::all_gather_v(ConstBuffer send, Buffer receive, std::spa
                         int_offsets = std::move(int_offsets)](std::size_t) {
       MPI_Request request = MPI_REQUEST_NULL;
       const MPI_Datatype type = mpi_transfer_type(send.type);
-      group_.check(MPI_Iallgatherv(send.data, static_cast<int>(send.count), type, receive.data, int_counts.data(),
+      const void* own = receive.slice(static_cast<std::size_t>(int_offsets[static_cast<std::size_t>(rank())]), 0).data;
+      const void* from = send.count > 0 && send.data == own ? MPI_IN_PLACE : send.data;
+      group_.check(MPI_Iallgatherv(from, static_cast<int>(send.count), type, receive.data, int_counts.data(),
                                    int_offsets.data(), type, group_.comm(), &request),
                    "MPI_Iallgatherv");
       return request;
