@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace support {
 
@@ -45,6 +46,16 @@ namespace support {
   return low + static_cast<std::int64_t>(random_bits(seed, index) % range);
 }
 
+/// A number as an element of a view. The 2-byte types are made from float.
+template <class Element, class Number>
+[[nodiscard]] Element to_element(Number number) {
+  if constexpr (std::is_arithmetic_v<Element>) {
+    return static_cast<Element>(number);
+  } else {
+    return static_cast<Element>(static_cast<float>(number));
+  }
+}
+
 /// Fills a view of rank 1 or 2 of any memory space and value type. Element (i, j) is value(global index), where the
 /// global index of (i, j) is (row_begin + i) * global_columns + column_begin + j: so a shard holds what the whole
 /// holds.
@@ -55,12 +66,12 @@ void fill(const View& view, Value value, std::size_t global_columns = 0, std::si
   using Element = typename View::non_const_value_type;
   const auto host = Kokkos::create_mirror_view(view);
   if constexpr (View::rank() == 1) {
-    for (std::size_t i = 0; i < view.extent(0); ++i) host(i) = static_cast<Element>(value(row_begin + i));
+    for (std::size_t i = 0; i < view.extent(0); ++i) host(i) = to_element<Element>(value(row_begin + i));
   } else {
     const std::size_t columns = global_columns == 0 ? view.extent(1) : global_columns;
     for (std::size_t i = 0; i < view.extent(0); ++i) {
       for (std::size_t j = 0; j < view.extent(1); ++j) {
-        host(i, j) = static_cast<Element>(value((row_begin + i) * columns + column_begin + j));
+        host(i, j) = to_element<Element>(value((row_begin + i) * columns + column_begin + j));
       }
     }
   }
