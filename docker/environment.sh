@@ -1,4 +1,5 @@
 # shellcheck shell=bash disable=SC2154  # root, cache, command, directory: set by docker/run, which sources this file
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 # Which environment docker/run uses, what commands see of the caller's variables, and the native and Docker ways.
 
 say() { printf 'docker/run: %s\n' "$*" >&2; }
@@ -40,7 +41,7 @@ describe_environment() {
 environment_hash() {
   {
     sed -e 's/#.*//' -e 's/[[:space:]]*$//' -e '/^$/d' "$root/docker/packages.txt"
-    cat "$root/docker/set-up"
+    grep -v "^# SPDX-License-Identifier" "$root/docker/set-up"  # the licence line changes nothing
     [ "$1" != docker ] || cat "$root/docker/Dockerfile"
     echo "without torch: ${SHARDGRAD_WITHOUT_TORCH:-0}"
   } | sha256sum | cut -c1-12

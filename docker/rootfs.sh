@@ -1,4 +1,5 @@
 # shellcheck shell=bash disable=SC2154  # root, cache, command, directory: set by docker/run, which sources this file
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 # The Debian 13 root file system: made once, cached, checked at each use.
 #
 # $cache/rootfs-HASH         a whole one; it appears by a rename, so a half-made one never has this name
