@@ -73,7 +73,8 @@ MpiGroup::~MpiGroup() {
     for (Scratch& scratch : kept_scratch_) (void)scratch.bytes_.release();
     return;
   }
-  bool idle = true;
+  // Messages of an aborted group may still be on their way. A new communicator would get them, with the freed context.
+  bool idle = !aborted();
   for (MPI_Request& request : given_up_) {
     int complete = 0;
     if (MPI_Test(&request, &complete, MPI_STATUS_IGNORE) != MPI_SUCCESS || complete == 0) idle = false;
