@@ -126,18 +126,5 @@ int main(int argc, char** argv) {
   app.add_option("--json", options.json, "file for every sample");
   CLI11_PARSE(app, argc, argv);
 
-  int provided = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-  int code = 1;
-  {
-    const Kokkos::ScopeGuard kokkos;
-    try {
-      code = run(options);
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "%s\n", error.what());
-      MPI_Abort(MPI_COMM_WORLD, 1);
-    }
-  }
-  MPI_Finalize();
-  return code;
+  return perf::run_with_mpi(argc, argv, [&] { return run(options); });
 }

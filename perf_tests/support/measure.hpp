@@ -4,6 +4,7 @@
 #pragma once
 
 #include <mpi.h>
+#include <Kokkos_Core.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -56,6 +57,26 @@ inline nlohmann::json to_json(const Subject& subject, nlohmann::json more = {}) 
   nlohmann::json result = {{"name", subject.name}, {"samples_us", subject.samples_us}};
   result.update(more);
   return result;
+}
+
+/// Runs `body` between the set-up and the end of MPI and Kokkos. The exit code is the largest of any rank; an exception
+/// ends the job.
+inline int run_with_mpi(int argc, char** argv, const std::function<int()>& body) {
+  int provided = MPI_THREAD_SINGLE;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  int code = 1;
+  {
+    const Kokkos::ScopeGuard kokkos;
+    try {
+      code = body();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+      MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+  }
+  MPI_Allreduce(MPI_IN_PLACE, &code, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  MPI_Finalize();
+  return code;
 }
 
 inline void write_json(const std::string& path, const nlohmann::json& content) {
