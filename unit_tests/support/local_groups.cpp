@@ -11,6 +11,8 @@
 
 namespace support {
 
+bool ranks_are_threads() { return true; }
+
 std::vector<int> group_sizes() { return {1, 2, 3, 4, 8}; }
 
 void on_ranks(int size, const RankBody& body, const shardgrad::CommunicatorOptions& options) {

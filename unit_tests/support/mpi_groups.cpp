@@ -11,6 +11,8 @@
 
 namespace support {
 
+bool ranks_are_threads() { return false; }
+
 std::vector<int> group_sizes() {
   std::vector<int> sizes;
   for (int size = 1; size <= world_size(); ++size) sizes.push_back(size);

@@ -12,6 +12,9 @@ namespace support {
 
 using RankBody = std::function<void(const shardgrad::Communicator&)>;
 
+/// True where groups are threads of this process, which can be of any size; false for the ranks of the job.
+[[nodiscard]] bool ranks_are_threads();
+
 /// The sizes that on_ranks() can provide now: 1, 2, 3, 4 and 8 as threads; with MPI, 1 to the size of the job.
 [[nodiscard]] std::vector<int> group_sizes();
 

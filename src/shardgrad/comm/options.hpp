@@ -24,18 +24,18 @@ enum class Progress {
 
 struct CommunicatorOptions {
   /// SHARDGRAD_ROUTE = automatic | mpi.
-  std::optional<Route> route;
+  std::optional<Route> route{};
   /// SHARDGRAD_PROGRESS = automatic | thread | inline.
-  std::optional<Progress> progress;
+  std::optional<Progress> progress{};
   /// How long an operation may wait for other ranks before it throws Timeout. SHARDGRAD_TIMEOUT_S; default 600 s.
-  std::optional<std::chrono::milliseconds> timeout;
+  std::optional<std::chrono::milliseconds> timeout{};
   /// Most elements that one MPI call carries; longer buffers are cut. SHARDGRAD_CHUNK_LIMIT; default (and most) 2^31
   /// - 1.
-  std::optional<std::size_t> chunk_limit;
+  std::optional<std::size_t> chunk_limit{};
   /// Every collective called on views first compares operation, type, count and root over the ranks (32 bytes each), so
   /// that a mismatch is an error on every rank and not a hang. SHARDGRAD_CHECK_CALLS = 0 | 1; default 1. Losses and the
   /// Reducer have checks of their own.
-  std::optional<bool> check_calls;
+  std::optional<bool> check_calls{};
 };
 
 }  // namespace shardgrad
