@@ -73,15 +73,15 @@ MpiGroup::~MpiGroup() {
     for (Scratch& scratch : kept_scratch_) (void)scratch.bytes_.release();
     return;
   }
-  // Messages of an aborted group may still be on their way. A new communicator would get them, with the freed context.
-  bool idle = !aborted();
-  for (MPI_Request& request : given_up_) {
-    int complete = 0;
-    if (MPI_Test(&request, &complete, MPI_STATUS_IGNORE) != MPI_SUCCESS || complete == 0) idle = false;
-  }
-  if (!idle) {
-    // MPI may still write to the scratch and use the communicator: both stay allocated.
-    for (Scratch& scratch : kept_scratch_) (void)scratch.bytes_.release();
+  if (aborted()) {
+    // Messages of operations that were given up may still arrive or be written: MPI must not use their communicator
+    // again for another one, and the scratch stays allocated where requests are not complete.
+    for (MPI_Request& request : given_up_) {
+      int complete = 0;
+      if (MPI_Test(&request, &complete, MPI_STATUS_IGNORE) == MPI_SUCCESS && complete != 0) continue;
+      for (Scratch& scratch : kept_scratch_) (void)scratch.bytes_.release();
+      break;
+    }
     return;
   }
   MPI_Comm comm = comm_;

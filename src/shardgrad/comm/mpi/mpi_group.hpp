@@ -34,6 +34,8 @@ struct MpiTuning {
   int highest_tag = 1 << 28;
 };
 
+class MessageReceive;
+
 class MpiGroup {
  public:
   /// Takes `comm` over.
@@ -51,6 +53,8 @@ class MpiGroup {
   std::size_t chunk_limit() const { return chunk_limit_; }
   const MpiTuning& tuning() const { return tuning_; }
   CollectiveQueue& queue() { return queue_; }
+  /// Those that are not destroyed, in the order in which they were started.
+  std::vector<MessageReceive*>& receives() { return receives_; }
 
   /// A tag for the messages of the next collective, the same on every rank.
   int next_tag();
@@ -98,6 +102,7 @@ class MpiGroup {
   int tag_count_ = 1;
   int tags_used_ = 0;
   CollectiveQueue queue_;
+  std::vector<MessageReceive*> receives_;
   std::vector<Scratch> free_scratch_;
   std::vector<MPI_Request> given_up_;
   std::vector<Scratch> kept_scratch_;

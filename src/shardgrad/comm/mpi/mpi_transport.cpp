@@ -2,6 +2,7 @@
 // Which operation is made in which way.
 #include "mpi_transport.hpp"
 
+#include "message_receive.hpp"
 #include "mpi_requests.hpp"
 
 #include <shardgrad/core/error.hpp>
@@ -134,10 +135,7 @@ RequestPtr MpiTransport::send(ConstBuffer buffer, int destination, int tag) {
 
 RequestPtr MpiTransport::receive(Buffer buffer, int source, int tag) {
   group_.throw_if_aborted();
-  auto request = std::make_unique<TransferRequest>(group_, "receive", group_.comm(), tag);
-  request->transfers().add_receive(buffer, source, true);
-  request->start();
-  return request;
+  return std::make_unique<MessageReceive>(group_, buffer, source, tag);
 }
 
 RequestPtr MpiTransport::barrier() {

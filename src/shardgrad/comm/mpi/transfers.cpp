@@ -13,16 +13,16 @@ Transfers::~Transfers() {
   for (MPI_Request request : sends_.requests) group_.give_up(request, false);
 }
 
-void Transfers::add_send(ConstBuffer buffer, int destination, bool send_empty) {
-  if (buffer.count == 0 && !send_empty) return;
+void Transfers::add_send(ConstBuffer buffer, int destination, bool ends_short) {
+  if (buffer.count == 0 && !ends_short) return;
   // MPI only reads it.
   auto* data = static_cast<std::byte*>(const_cast<void*>(buffer.data));
-  sends_.transfers.push_back({data, buffer.count, buffer.type, destination});
+  sends_.transfers.push_back({data, buffer.count, buffer.type, destination, ends_short});
 }
 
-void Transfers::add_receive(Buffer buffer, int source, bool receive_empty) {
-  if (buffer.count == 0 && !receive_empty) return;
-  receives_.transfers.push_back({static_cast<std::byte*>(buffer.data), buffer.count, buffer.type, source});
+void Transfers::add_receive(Buffer buffer, int source) {
+  if (buffer.count == 0) return;
+  receives_.transfers.push_back({static_cast<std::byte*>(buffer.data), buffer.count, buffer.type, source, false});
 }
 
 bool Transfers::advance() {
@@ -45,7 +45,8 @@ void Transfers::start_piece(Direction& direction) {
   direction.requests.push_back(request);
   direction.pieces.push_back({direction.next, count});
   direction.offset += static_cast<std::size_t>(count);
-  if (direction.offset == transfer.count) {
+  const bool last = !transfer.ends_short || static_cast<std::size_t>(count) < group_.chunk_limit();
+  if (direction.offset == transfer.count && last) {
     ++direction.next;
     direction.offset = 0;
   }
@@ -85,23 +86,15 @@ bool Transfers::advance(Direction& direction) {
 }
 
 void Transfers::check_piece(const Direction& direction, const Piece& piece, const MPI_Status& status, int code) {
+  group_.check(code, direction.is_receive ? "MPI_Irecv" : "MPI_Isend");
+  if (!direction.is_receive) return;
   const Transfer& transfer = direction.transfers[piece.transfer];
-  int error_class = MPI_SUCCESS;
-  if (code != MPI_SUCCESS) MPI_Error_class(code, &error_class);
-  if (!direction.is_receive || (code != MPI_SUCCESS && error_class != MPI_ERR_TRUNCATE))
-    return group_.check(code, direction.is_receive ? "MPI_Irecv" : "MPI_Isend");
-
-  std::string came = "more";
-  if (code == MPI_SUCCESS) {
-    int bytes = 0;
-    MPI_Get_count(&status, mpi_transfer_type(transfer.type), &bytes);
-    if (bytes == piece.count) return;
-    came = bytes == MPI_UNDEFINED ? "a part of an element" : std::to_string(bytes);
-  }
-  const std::string text = "receive on " + group_.place() + " from rank " + std::to_string(transfer.peer) + ": " +
-                           std::to_string(piece.count) + " elements of " + std::string(name_of(transfer.type)) +
-                           " are expected, " + came + " were sent";
-  if (transfer.count <= group_.chunk_limit()) throw RankMismatch(text);
+  int count = 0;
+  MPI_Get_count(&status, mpi_transfer_type(transfer.type), &count);
+  if (count == piece.count) return;
+  const std::string text = group_.place() + ": a message from rank " + std::to_string(transfer.peer) + " has " +
+                           std::to_string(count) + " elements of " + std::string(name_of(transfer.type)) +
+                           " instead of " + std::to_string(piece.count) + "; the ranks are out of step";
   group_.abort(text);
   throw TransportFailure(text);
 }

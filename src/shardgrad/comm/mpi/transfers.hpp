@@ -22,12 +22,12 @@ class Transfers {
   Transfers(const Transfers&) = delete;
   Transfers& operator=(const Transfers&) = delete;
 
-  /// Empty ones are messages too only if `send_empty`.
-  void add_send(ConstBuffer buffer, int destination, bool send_empty = false);
-  void add_receive(Buffer buffer, int source, bool receive_empty = false);
+  /// Nothing is sent for an empty buffer, unless the transfer `ends_short`: then its last piece is shorter than the
+  /// chunk limit, perhaps empty, so that a receiver who does not know the count sees the end (MessageReceive).
+  void add_send(ConstBuffer buffer, int destination, bool ends_short = false);
+  void add_receive(Buffer buffer, int source);
 
-  /// True when all are complete. \throws RankMismatch for a message of another size than expected, in one piece;
-  /// TransportFailure if there were several, since the rest of them is not known.
+  /// True when all are complete.
   bool advance();
 
  private:
@@ -36,6 +36,7 @@ class Transfers {
     std::size_t count;
     DataType type;
     int peer;
+    bool ends_short;
   };
   struct Piece {
     std::size_t transfer;
