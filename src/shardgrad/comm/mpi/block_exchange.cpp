@@ -54,9 +54,9 @@ BlockExchange::BlockExchange(MpiGroup& group, ConstBuffer block, int tag)
 
 BlockExchange::~BlockExchange() {
   bool complete = true;
-  for (std::size_t k = 0; k < requests_.size(); ++k) {
-    complete = complete && requests_[k] == MPI_REQUEST_NULL;
-    group_.give_up(requests_[k], k < receives_);
+  for (const MPI_Request request : requests_) {
+    complete = complete && request == MPI_REQUEST_NULL;
+    group_.give_up(request, true);
   }
   if (!complete) group_.keep(std::move(scratch_));
 }

@@ -117,10 +117,11 @@ void MpiGroup::throw_if_aborted() const {
 
 std::string MpiGroup::place() const { return "rank " + std::to_string(rank_) + " of " + std::to_string(size_); }
 
-void MpiGroup::give_up(MPI_Request request, bool is_receive) {
+void MpiGroup::give_up(MPI_Request request, bool is_message) {
   if (request == MPI_REQUEST_NULL) return;
-  if (is_receive) MPI_Cancel(&request);
-  // A cancelled receive is complete at once, or was complete already.
+  // A cancelled receive is complete at once. Sends can be cancelled too with MPICH, which aborts in MPI_Finalize if a
+  // long one is still there; Open MPI goes on with them.
+  if (is_message) MPI_Cancel(&request);
   int complete = 0;
   for (int attempt = 0; attempt < 100 && complete == 0; ++attempt) MPI_Test(&request, &complete, MPI_STATUS_IGNORE);
   if (complete == 0) given_up_.push_back(request);

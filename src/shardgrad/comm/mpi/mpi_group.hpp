@@ -86,8 +86,9 @@ class MpiGroup {
     std::unique_ptr<std::byte[]> bytes_;
   };
 
-  /// Takes over a request that will perhaps never be complete, and the scratch that it uses. Receives are cancelled.
-  void give_up(MPI_Request request, bool is_receive);
+  /// Takes over a request that will perhaps never be complete, and the scratch that it uses. Messages are cancelled,
+  /// collectives cannot be.
+  void give_up(MPI_Request request, bool is_message);
   void keep(Scratch scratch);
 
  private:

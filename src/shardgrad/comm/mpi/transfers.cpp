@@ -10,7 +10,7 @@ namespace shardgrad::detail {
 
 Transfers::~Transfers() {
   for (MPI_Request request : receives_.requests) group_.give_up(request, true);
-  for (MPI_Request request : sends_.requests) group_.give_up(request, false);
+  for (MPI_Request request : sends_.requests) group_.give_up(request, true);
 }
 
 void Transfers::add_send(ConstBuffer buffer, int destination, bool ends_short) {
