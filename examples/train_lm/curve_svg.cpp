@@ -92,15 +92,15 @@ std::string dots(const std::vector<Point>& points, const Axis& x, const Axis& y,
   return svg + "</g>\n";
 }
 
-/// Averages over neighbours, at both ends over fewer.
+/// Averages over neighbours, near the ends over those that there are.
 std::vector<Point> smoothed(const std::vector<Point>& points) {
-  const std::size_t reach = std::max<std::size_t>(points.size() / 60, 1);
+  const std::size_t reach = std::max<std::size_t>(points.size() / 40, 1);
   std::vector<Point> result;
   for (std::size_t i = 0; i < points.size(); ++i) {
-    const std::size_t side = std::min({reach, i, points.size() - 1 - i});
+    const std::size_t begin = i - std::min(reach, i), end = std::min(i + reach + 1, points.size());
     double sum = 0;
-    for (std::size_t k = i - side; k <= i + side; ++k) sum += points[k].loss;
-    result.push_back({points[i].step, sum / static_cast<double>(2 * side + 1)});
+    for (std::size_t k = begin; k < end; ++k) sum += points[k].loss;
+    result.push_back({points[i].step, sum / static_cast<double>(end - begin)});
   }
   return result;
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from peer import Judge, run_program, torch
 
-CASES = 100
+CASES = 60
 EPSILON = {torch.float32: 2.0**-24, torch.float64: 2.0**-53, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
 

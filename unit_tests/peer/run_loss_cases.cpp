@@ -202,10 +202,10 @@ void run_all(const std::string& folder, LossCaseKind kind, std::size_t count) {
         run<double>(drawn, comm, recorder);
         break;
       case sg::DataType::float16:
-        run<sg::float16>(drawn, comm, recorder);
+        run<sg::float16, 2>(drawn, comm, recorder);
         break;
       case sg::DataType::bfloat16:
-        run<sg::bfloat16>(drawn, comm, recorder);
+        run<sg::bfloat16, 2>(drawn, comm, recorder);
         break;
       default:
         run<float>(drawn, comm, recorder);
