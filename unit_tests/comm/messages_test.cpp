@@ -32,6 +32,22 @@ TEST(Messages, large_ones_in_both_directions_cannot_deadlock) {
   }
 }
 
+TEST(Messages, a_send_is_complete_though_the_receive_before_it_is_not_waited_for) {
+  on_each_group([](const sg::Communicator& comm) {
+    constexpr std::size_t count = 300000;
+    const int right = (comm.rank() + 1) % comm.size();
+    const int left = (comm.rank() + comm.size() - 1) % comm.size();
+    const auto out = make_view<float>(count, [&](std::size_t i) { return element<float>(comm.rank(), i); });
+    const auto in = make_view<float>(count);
+    comm.run("shardgrad::test::exchange", [&](sg::Transport& transport) {
+      const auto received = transport.receive(sg::buffer_of(in), left, 7);
+      transport.send(sg::const_buffer_of(out), right, 7)->wait();
+      received->wait();
+    });
+    EXPECT_TRUE(holds(in, [&](std::size_t i) { return element<float>(left, i); }));
+  });
+}
+
 TEST(Messages, longer_than_the_chunk_limit) {
   on_each_group(
       [](const sg::Communicator& comm) {

@@ -37,6 +37,15 @@ bool MessageReceive::advance() {
   return complete_;
 }
 
+void MpiGroup::take_messages() noexcept {
+  for (auto receive = receives_.begin(); receive != receives_.end(); ++receive) {
+    const bool is_first = std::none_of(receives_.begin(), receive, [&](const MessageReceive* earlier) {
+      return !earlier->complete_ && earlier->precedes(**receive);
+    });
+    if (is_first) (*receive)->take();
+  }
+}
+
 void MessageReceive::take() noexcept {
   if (complete_) return;
   try {

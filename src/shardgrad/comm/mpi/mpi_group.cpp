@@ -5,7 +5,9 @@
 #include <shardgrad/core/error.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <memory>
 #include <utility>
 
 namespace shardgrad::detail {
@@ -85,8 +87,35 @@ MpiGroup::~MpiGroup() {
     return;
   }
   MPI_Comm comm = comm_;
-  if (message_comm_ != comm_) MPI_Comm_free(&message_comm_);
+  drain(comm_);
+  if (message_comm_ != comm_) {
+    drain(message_comm_);
+    MPI_Comm_free(&message_comm_);
+  }
   MPI_Comm_free(&comm);
+}
+
+void MpiGroup::drain(MPI_Comm comm) noexcept {
+  constexpr std::chrono::seconds patience{1};  // the sender may be gone
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
+    int found = 0;
+    MPI_Message message = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    if (MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, &message, &status) != MPI_SUCCESS || found == 0) return;
+    int bytes = 0;
+    if (MPI_Get_count(&status, MPI_BYTE, &bytes) != MPI_SUCCESS || bytes == MPI_UNDEFINED) return;
+    auto scrap = std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(bytes));
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (MPI_Imrecv(scrap.get(), bytes, MPI_BYTE, &message, &request) != MPI_SUCCESS) return;
+    for (int complete = 0; complete == 0;) {
+      if (MPI_Test(&request, &complete, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
+      if (complete == 0 && std::chrono::steady_clock::now() - start > patience) {
+        (void)scrap.release();  // MPI may still write to it
+        return;
+      }
+    }
+  }
 }
 
 int MpiGroup::next_tag() {

@@ -55,6 +55,8 @@ class MpiGroup {
   CollectiveQueue& queue() { return queue_; }
   /// Those that are not destroyed, in the order in which they were started.
   std::vector<MessageReceive*>& receives() { return receives_; }
+  /// Lets all of them take what has arrived. Their errors stay in them.
+  void take_messages() noexcept;
 
   /// A tag for the messages of the next collective, the same on every rank.
   int next_tag();
@@ -92,6 +94,10 @@ class MpiGroup {
   void keep(Scratch scratch);
 
  private:
+  /// Receives what other ranks have sent and nobody has taken: they gave up, and a send that stays would make their
+  /// MPI_Finalize abort (MPICH).
+  void drain(MPI_Comm comm) noexcept;
+
   const MPI_Comm comm_;
   MPI_Comm message_comm_;
   int rank_ = 0;

@@ -26,6 +26,8 @@ void PolledRequest::wait() {
   Backoff backoff;
   const auto start = std::chrono::steady_clock::now();
   for (int poll = 1; !test(); ++poll) {
+    // A send may wait for a receive that was started before it and that nobody waits for yet.
+    group_.take_messages();
     backoff.pause();
     if (poll % polls_per_look != 0 || std::chrono::steady_clock::now() - start < group_.timeout()) continue;
     const std::string text = std::string(call_) + " on " + group_.place() + ": not complete within " +
