@@ -20,13 +20,18 @@ endif()
 find_program(SHARDGRAD_TIMEOUT_EXECUTABLE NAMES timeout gtimeout)
 mark_as_advanced(SHARDGRAD_TIMEOUT_EXECUTABLE)
 
+# mpiexec with its flags up to the number of ranks, as a list in <out>.
+function(shardgrad_mpi_launcher out)
+  set(${out} "${MPIEXEC_EXECUTABLE}" ${shardgrad_mpiexec_preflags} ${MPIEXEC_NUMPROC_FLAG} PARENT_SCOPE)
+endfunction()
+
 # The command that starts a program on that many ranks within that many seconds, as a list in <out>.
 function(shardgrad_mpi_command out ranks seconds)
-  set(command)
+  shardgrad_mpi_launcher(command)
+  list(APPEND command ${ranks})
   if(SHARDGRAD_TIMEOUT_EXECUTABLE)
-    set(command "${SHARDGRAD_TIMEOUT_EXECUTABLE}" --kill-after=10 ${seconds})
+    list(PREPEND command "${SHARDGRAD_TIMEOUT_EXECUTABLE}" --kill-after=10 ${seconds})
   endif()
-  list(APPEND command "${MPIEXEC_EXECUTABLE}" ${shardgrad_mpiexec_preflags} ${MPIEXEC_NUMPROC_FLAG} ${ranks})
   set(${out} "${command}" PARENT_SCOPE)
 endfunction()
 
