@@ -22,18 +22,25 @@ TYPED_TEST(TransportConformance, collectives_give_the_sequential_answer) {
   });
 }
 
-TYPED_TEST(TransportConformance, inline_operations_give_the_sequential_answer) {
+/// What the options change is the same for types of one size and kind.
+template <class T>
+class TransportConformanceWithOptions : public testing::Test {};
+
+using OneTypeOfEachSize = testing::Types<std::int8_t, sg::bfloat16, std::int32_t, double>;
+TYPED_TEST_SUITE(TransportConformanceWithOptions, OneTypeOfEachSize);
+
+TYPED_TEST(TransportConformanceWithOptions, inline_operations_give_the_sequential_answer) {
   on_each_size([](const sg::Communicator& comm) { Conformance<TypeParam>(comm).check_all({1023}); },
                {.progress = sg::Progress::inline_}, few_sizes);
 }
 
-TYPED_TEST(TransportConformance, collectives_work_without_checked_calls) {
+TYPED_TEST(TransportConformanceWithOptions, collectives_work_without_checked_calls) {
   on_each_size([](const sg::Communicator& comm) { Conformance<TypeParam>(comm).check_all({1023}); },
                {.check_calls = false}, few_sizes);
 }
 
 // Case 67, with the limit lowered.
-TYPED_TEST(TransportConformance, buffers_beyond_the_chunk_limit_are_cut) {
+TYPED_TEST(TransportConformanceWithOptions, buffers_beyond_the_chunk_limit_are_cut) {
   on_each_size([](const sg::Communicator& comm) { Conformance<TypeParam>(comm).check_all({999, 1000, 1001, 2503}); },
                {.chunk_limit = 1000}, few_sizes);
 }

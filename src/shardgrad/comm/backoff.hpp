@@ -11,35 +11,38 @@
 namespace shardgrad::detail {
 
 /// Call pause() between two polls. First it spins (messages between idle cores arrive within microseconds), then it
-/// gives the core to whoever wants it, at last it sleeps: a rank may be seconds late.
+/// gives the core to whoever wants it, at last it sleeps: a rank may be seconds late. Where a poll or a yield comes
+/// back late (MPI yields too when there are more ranks than cores), the core is wanted by others, and each further one
+/// would cost a time slice of theirs, milliseconds; a thread that wakes from a short sleep is let in sooner.
 class Backoff {
  public:
   using Clock = std::chrono::steady_clock;
 
   void pause() {
-    ++polls_;
-    if (polls_ <= spins) return;
-    if (polls_ == spins + 1) began_ = Clock::now();
-    if (polls_ % 16 == 0) waited_ = Clock::now() - began_;
-    if (waited_ < yield_time) {
+    const auto now = Clock::now();
+    if (began_ == Clock::time_point{}) began_ = last_ = now;
+    if (now - last_ > late) contended_ = true;
+    last_ = now;
+    const auto waited = now - began_;
+    if (contended_ || waited > yield_time) {
+      // Long messages need several polls each, so the sleep stays short compared with what they move.
+      std::this_thread::sleep_for(std::clamp<Clock::duration>(waited / 256, shortest_sleep, longest_sleep));
+    } else if (waited > spin_time) {
       sched_yield();
-    } else {
-      // Rendezvous messages need several polls each, so the sleep stays short compared with what they move.
-      std::this_thread::sleep_for(std::min<Clock::duration>(std::chrono::microseconds(100), waited_ / 256));
     }
   }
-  void reset() {
-    polls_ = 0;
-    waited_ = {};
-  }
+  void reset() { *this = Backoff(); }
 
  private:
-  static constexpr long spins = 200;
+  static constexpr std::chrono::microseconds spin_time{20};
   static constexpr std::chrono::milliseconds yield_time{5};
+  static constexpr std::chrono::microseconds late{100};
+  static constexpr std::chrono::microseconds shortest_sleep{10};
+  static constexpr std::chrono::microseconds longest_sleep{100};
 
-  long polls_ = 0;
+  bool contended_ = false;
   Clock::time_point began_{};
-  Clock::duration waited_{};
+  Clock::time_point last_{};
 };
 
 }  // namespace shardgrad::detail
