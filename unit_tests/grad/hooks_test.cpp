@@ -315,11 +315,11 @@ TEST(Hooks, a_hook_may_be_used_by_two_reducers_at_once) {
   const auto hook = sg::hooks::bf16_compress({.chunk_count = 500});
   support::on_all_sizes([&](const sg::Communicator& comm) {
     const auto other = comm.split(0, comm.rank());
-    OneBucket<float> first(filled(50000, comm.rank()));
-    OneBucket<float> second(filled(50000, 2.0 * comm.rank()));
+    OneBucket<float> first(filled(5000, comm.rank()));
+    OneBucket<float> second(filled(5000, 2.0 * comm.rank()));
     const sg::HookContext contexts[] = {{comm, static_cast<double>(comm.size())},
                                         {other, static_cast<double>(comm.size())}};
-    for (int repeat = 0; repeat < 5; ++repeat) {
+    for (int repeat = 0; repeat < 3; ++repeat) {
       auto one = hook(contexts[0], first.bucket);
       auto two = hook(contexts[1], second.bucket);
       one.wait();

@@ -178,6 +178,7 @@ class Pipeline {
   }
 
   void send_escapes(const Exchange& x) {
+    workspace_.messages.remove_if([](auto& message) { return message.request->test(); });
     for (std::size_t r = 0; r < size_; ++r) {
       const auto first = x.escaped.begin() + static_cast<std::ptrdiff_t>(x.escaped_begin[r]);
       const auto last = x.escaped.begin() + static_cast<std::ptrdiff_t>(x.escaped_begin[r + 1]);

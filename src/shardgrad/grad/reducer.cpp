@@ -93,6 +93,7 @@ struct Reducer::Impl {
         options(options_),
         buckets(std::make_shared<Buckets>(std::move(parameters), options)),
         context{comm, static_cast<double>(comm.size())},
+        chunk_count(default_reduce_chunk_count()),
         meeting(std::make_shared<detail::RankMeeting>(comm.options().timeout.value_or(std::chrono::minutes(10)))) {
     statistics.buckets = plan().buckets.size();
     for (const auto& bucket : plan().buckets) statistics.bytes_reduced += bucket.count * size_of(bucket.type);
@@ -119,7 +120,7 @@ struct Reducer::Impl {
     lines.push_back("hook " + in_quotes(hook.name()));
     lines.push_back("bucket_cap_mb " + std::to_string(options.bucket_cap_mb) + " and first_bucket_cap_mb " +
                     std::to_string(options.first_bucket_cap_mb));
-    lines.push_back("chunks of " + std::to_string(default_reduce_chunk_count()) + " elements");
+    lines.push_back("chunks of " + std::to_string(chunk_count) + " elements");
     lines.push_back(std::to_string(parameters().size()) + " parameters");
     for (std::size_t p = 0; p < parameters().size(); ++p)
       lines.push_back("parameter " + std::to_string(p) + " " + in_quotes(parameters()[p].name) + " " +
@@ -270,6 +271,7 @@ struct Reducer::Impl {
   std::shared_ptr<Buckets> buckets;
   HookContext context;
   ReducerStatistics statistics;
+  std::size_t chunk_count;  ///< of the hooks that leave it open; looked up here, so that a wrong one is an error at once
 
   std::shared_ptr<detail::RankMeeting> meeting;  ///< opened on the lane by the agreement, used by finish() afterwards
   Work agreement;                                ///< empty before the first full bucket

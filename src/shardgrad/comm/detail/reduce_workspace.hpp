@@ -44,7 +44,7 @@ struct ReduceWorkspace::Impl {
     RequestPtr request;
   };
 
-  /// Values of escapes on their way to another rank. Stays until the end of the operation.
+  /// Values of escapes on their way to another rank. Stays until the message has arrived.
   struct EscapeMessage {
     std::vector<double> values;
     RequestPtr request;
