@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// The whole library in one page: a linear classifier whose classes are sharded over "tp" and whose rows are sharded over
-// "dp", trained on synthetic data. Run it with mpirun -n 1, 2, 3, 4, ...: the losses agree but for bfloat16's rounding.
+// The whole library in one page: a linear classifier whose classes are sharded over "tp" and whose rows are sharded
+// over "dp", trained on synthetic data. Run it with mpirun -n 1, 2, 3, 4, ...: the losses agree but for bfloat16's
+// rounding.
 #include <mpi.h>
 
 #include <Kokkos_Core.hpp>
