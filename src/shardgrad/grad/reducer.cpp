@@ -271,7 +271,8 @@ struct Reducer::Impl {
   std::shared_ptr<Buckets> buckets;
   HookContext context;
   ReducerStatistics statistics;
-  std::size_t chunk_count;  ///< of the hooks that leave it open; looked up here, so that a wrong one is an error at once
+  std::size_t
+      chunk_count;  ///< of the hooks that leave it open; looked up here, so that a wrong one is an error at once
 
   std::shared_ptr<detail::RankMeeting> meeting;  ///< opened on the lane by the agreement, used by finish() afterwards
   Work agreement;                                ///< empty before the first full bucket
