@@ -152,7 +152,7 @@ void MpiGroup::give_up(MPI_Request request, bool is_message) {
   // long one is still there; Open MPI goes on with them.
   if (is_message) MPI_Cancel(&request);
   int complete = 0;
-  for (int attempt = 0; attempt < 100 && complete == 0; ++attempt) MPI_Test(&request, &complete, MPI_STATUS_IGNORE);
+  for (int attempt = 0; attempt < 4 && complete == 0; ++attempt) MPI_Test(&request, &complete, MPI_STATUS_IGNORE);
   if (complete == 0) given_up_.push_back(request);
 }
 

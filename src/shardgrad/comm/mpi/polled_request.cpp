@@ -21,15 +21,14 @@ bool PolledRequest::test() {
 }
 
 void PolledRequest::wait() {
-  constexpr int polls_per_look = 32;
   if (test()) return;
   Backoff backoff;
   const auto start = std::chrono::steady_clock::now();
-  for (int poll = 1; !test(); ++poll) {
+  while (!test()) {
     // A send may wait for a receive that was started before it and that nobody waits for yet.
     group_.take_messages();
     backoff.pause();
-    if (poll % polls_per_look != 0 || std::chrono::steady_clock::now() - start < group_.timeout()) continue;
+    if (std::chrono::steady_clock::now() - start < group_.timeout()) continue;
     const std::string text = std::string(call_) + " on " + group_.place() + ": not complete within " +
                              std::to_string(static_cast<double>(group_.timeout().count()) / 1000.0) +
                              " s; another rank did not come or was lost";
