@@ -60,13 +60,18 @@ TEST(Progress, a_mean_of_16_bit_floats_costs_no_more_than_a_sum) {
     sg::all_reduce(comm, view, {.op = op}).wait();
     return slowest(comm, Clock::now() - start);
   };
-  double sum = 1e9;
-  double mean = 1e9;
-  for (int attempt = 0; attempt < 15; ++attempt) {
-    sum = std::min(sum, time_of(sg::ReduceOp::sum));
-    mean = std::min(mean, time_of(sg::ReduceOp::avg));
+  // Two measurements in a row meet the same conditions, whatever else the machine does.
+  double best_ratio = 1e9;
+  for (int attempt = 0; attempt < 10 && best_ratio > 1.05; ++attempt) {
+    std::vector<double> ratios;
+    for (int pair = 0; pair < 31; ++pair) {
+      const double sum = time_of(sg::ReduceOp::sum);
+      ratios.push_back(time_of(sg::ReduceOp::avg) / sum);
+    }
+    std::ranges::nth_element(ratios, ratios.begin() + 15);
+    best_ratio = std::min(best_ratio, ratios[15]);
   }
-  EXPECT_LT(mean, 1.05 * sum + 2e-3) << "seconds, against " << sum;
+  EXPECT_LE(best_ratio, 1.05) << "median of mean / sum";
 }
 
 }  // namespace
