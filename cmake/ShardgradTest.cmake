@@ -49,8 +49,8 @@ function(shardgrad_test_environment out omp_threads)
   elseif(SHARDGRAD_SANITIZER STREQUAL "thread")
     # Neither MPI nor OpenMP's library is instrumented. UCX (in MPICH) would replace malloc, and PMIx (in Open MPI)
     # wants shared memory at an address that ThreadSanitizer occupies.
-    list(APPEND environment TSAN_OPTIONS=ignore_noninstrumented_modules=1:second_deadlock_stack=1 UCX_MEM_EVENTS=n
-         PMIX_MCA_gds=hash)
+    list(APPEND environment TSAN_OPTIONS=ignore_noninstrumented_modules=1:second_deadlock_stack=1:suppressions=${support}/thread_suppressions.txt
+         UCX_MEM_EVENTS=n PMIX_MCA_gds=hash)
   endif()
   set(${out} "${environment}" PARENT_SCOPE)
 endfunction()
