@@ -265,6 +265,8 @@ std::size_t ReduceWorkspace::allocated_bytes() const {
   return bytes;
 }
 
+// 26 MB of float as bfloat16 over a link of 1 Gbit/s, 2 ranks: 205 ms with 1 Mi, 299 ms with 256 Ki, 418 ms with 128 Ki
+// (MPI_Allreduce in float: 576 ms). In shared memory 256 Ki is a fifth to a third faster; a slow network costs more.
 std::size_t default_reduce_chunk_count() {
   static const std::size_t count = [] {
     const char* text = std::getenv("SHARDGRAD_REDUCE_CHUNK");
