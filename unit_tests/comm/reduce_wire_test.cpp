@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <numeric>
@@ -77,6 +78,29 @@ TEST(OrderedAllReduce, only_escaped_values_cost_messages) {
     for (std::size_t i = 0; i < input.size(); ++i) {
       const std::vector<double> inputs = {1.0, i == 3 || i == 99 || i == 100 ? 9e4 : 1.0, 1.0};
       EXPECT_EQ(output[i], reference::reduce(inputs, {DataType::float16, DataType::float16}, 1.0 / 3)) << i;
+    }
+  });
+}
+
+TEST(OrderedAllReduce, a_nan_that_looks_like_an_escape_is_a_nan) {
+  support::on_all_sizes([](const sg::Communicator& comm) {
+    // Cut to 16 bits these are the patterns that stand for values out of range.
+    const std::uint32_t bits[] = {0x7fc02000u, 0x7fc10000u, 0xffc02000u, 0x7f802000u};
+    std::vector<float> input(40, 1.0f);
+    if (comm.rank() == 0)
+      for (std::size_t i = 0; i < input.size(); i += 2) std::memcpy(&input[i], &bits[i / 2 % 4], sizeof(float));
+    for (const auto type : {DataType::float16, DataType::bfloat16}) {
+      comm.reset_counters();
+      const auto output = all_reduce(comm, input, mean_over(comm, type, type));
+      EXPECT_EQ(comm.counters()[sg::Collective::send].calls, 0u);
+      EXPECT_EQ(comm.counters()[sg::Collective::receive].calls, 0u);
+      for (std::size_t i = 0; i < output.size(); ++i) {
+        if (i % 2 == 0) {
+          EXPECT_TRUE(std::isnan(output[i])) << i;
+        } else {
+          EXPECT_EQ(output[i], 1.0f) << i;
+        }
+      }
     }
   });
 }
