@@ -12,6 +12,7 @@ namespace {
 
 std::vector<std::int64_t> draws(std::uint64_t seed, std::int64_t count, std::int64_t first) {
   std::vector<std::int64_t> positions;
+  positions.reserve(static_cast<std::size_t>(count));
   for (std::int64_t k = 0; k < count; ++k) positions.push_back(shuffled_position(seed, count, first + k));
   return positions;
 }

@@ -19,8 +19,8 @@ const std::vector<std::int32_t> contexts{1, 2, 3, 4, 4, 4, 0, 10, 5, 7, 1, 2, 9,
 const std::vector<std::size_t> targets{3, 0, 10, 4, 4};
 
 Model make_model(const shardgrad::ClassPartition& partition) {
-  std::vector<double> bias;
-  for (std::int64_t c = 0; c < classes; ++c) bias.push_back(-0.1 * static_cast<double>(c));
+  std::vector<double> bias(classes);
+  for (std::size_t c = 0; c < bias.size(); ++c) bias[c] = -0.1 * static_cast<double>(c);
   return {shape, partition, rows, 5, bias};
 }
 
