@@ -285,11 +285,11 @@ RULES = {name.removeprefix("rule_").replace("_", "-"): function
          for name, function in list(globals().items()) if name.startswith("rule_")}
 
 
-def main():
+def main(command_line):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("root", type=Path)
     parser.add_argument("--only", action="append", choices=sorted(RULES), help="check this rule (may be repeated)")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(command_line)
     tree = Tree(arguments.root.resolve())
     if not (tree.root / "src" / "shardgrad").is_dir():
         sys.exit(f"{tree.root} has no src/shardgrad")
@@ -302,4 +302,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Breaks each rule of house_rules.py in a small tree that keeps all of them, and expects to see that rule reported."""
-import subprocess
-import sys
+import contextlib
+import io
 import tempfile
 import unittest
 from pathlib import Path
 
-SCRIPT = Path(__file__).with_name("house_rules.py")
+import house_rules
+
 SLASHES = "// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception\n"
 HASH = "# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception\n"
 
@@ -59,9 +60,11 @@ def broken_rules(changes):
                 path = Path(folder, name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
-        run = subprocess.run([sys.executable, SCRIPT, folder], capture_output=True, text=True, check=False)
-    rules = {line.split(": ")[1] for line in run.stdout.splitlines() if line}
-    assert run.returncode == (1 if rules else 0), (run.returncode, run.stdout, run.stderr)
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            exit_code = house_rules.main([folder])
+    rules = {line.split(": ")[1] for line in output.getvalue().splitlines() if line}
+    assert exit_code == (1 if rules else 0), (exit_code, output.getvalue())
     return rules
 
 
