@@ -166,6 +166,7 @@ Work broadcast(const Communicator& comm, const V& view, int root) {
 
 /// Not collective: one message to `destination`, matched by the receive with the same tag (0 to 32766) there. Messages
 /// of one pair of ranks and one tag keep their order; operations behind a send or receive do not wait for it.
+/// Its Work is completed between operations of the communicator, not while one of them waits for other ranks.
 /// \throws InvalidArgument for a rank or tag that does not exist.
 template <ExecutionSpace Exec, BufferView V>
   requires CanAccess<Exec, V>
