@@ -5,12 +5,29 @@
 #include <shardgrad/comm/communicator.hpp>
 #include <shardgrad/comm/future.hpp>
 #include <shardgrad/grad/grad_bucket.hpp>
+#include <shardgrad/grad/hook_state.hpp>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
 namespace shardgrad {
+
+/// Where a lossy hook says what it has lost, for error feedback. Host memory, float64 for buckets of float64, else
+/// float32; both have the bucket's count. For each element
+///
+///     result + residual_after - residual_before = (1/divisor) * sum over the ranks of (input - loss),
+///
+/// with the residual of the one rank that rounds the element's mean (0 everywhere for hooks that do not round a mean).
+struct Feedback {
+  /// Out: what of this rank's input the hook did not send. Each element is written; 0 where nothing is lost; not finite
+  /// where the input is not.
+  Buffer loss;
+  /// In and out: added to the mean by the rank that rounds it, before it does, and then what that rounding lost.
+  /// Elements whose mean other ranks round are not touched.
+  Buffer residual;
+};
 
 /// What a hook is told beside the bucket.
 struct HookContext {
@@ -18,6 +35,17 @@ struct HookContext {
   /// Number of ranks whose gradients count: the reduced value is sum / divisor. A hook never reads it from the
   /// communicator.
   double divisor = 1.0;
+  /// Null, or where the hook has to report its losses (only asked of hooks whose traits promise it). Stays until the
+  /// hook's future is complete.
+  const Feedback* feedback = nullptr;
+};
+
+/// What a hook tells of itself.
+struct HookTraits {
+  /// The hook fills HookContext::feedback, so error_feedback can wrap it.
+  bool reports_loss = false;
+  /// What the hook remembers from pass to pass; null for nothing.
+  std::shared_ptr<HookState> state;
 };
 
 /// Takes a bucket and returns the future of the flat reduced result: the bucket's own buffer or a new one, of the
@@ -32,10 +60,12 @@ class Hook {
 
   Hook() = default;
   /// `name` with every option that matters, "bf16(powersgd:rank=2)": ranks compare it before the first bucket.
-  Hook(std::string name, Function function) : name_(std::move(name)), function_(std::move(function)) {}
+  Hook(std::string name, Function function, HookTraits traits = {})
+      : name_(std::move(name)), function_(std::move(function)), traits_(std::move(traits)) {}
 
   explicit operator bool() const { return static_cast<bool>(function_); }
   const std::string& name() const { return name_; }
+  const HookTraits& traits() const { return traits_; }
   Future<FlatBuffer> operator()(const HookContext& context, GradBucket& bucket) const {
     return function_(context, bucket);
   }
@@ -43,6 +73,7 @@ class Hook {
  private:
   std::string name_;
   Function function_;
+  HookTraits traits_;
 };
 
 }  // namespace shardgrad
