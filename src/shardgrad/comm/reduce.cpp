@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The pipeline of ordered reductions: chunk k is converted and exchanged, while chunk k - 1 is added up and chunk k - 2
-// comes back. Every rank starts the same collectives in the same order: X0, X1, G0, X2, G1, X3, G2, ... (X: exchange,
-// G: gather).
+// comes back.
+#include <shardgrad/comm/detail/reduce_feedback.hpp>
 #include <shardgrad/comm/detail/reduce_workspace.hpp>
 #include <shardgrad/comm/detail/wire_escape.hpp>
 #include <shardgrad/comm/reduce.hpp>
@@ -20,6 +20,8 @@ namespace {
 
 using Exchange = ReduceWorkspace::Impl::Exchange;
 using Gather = ReduceWorkspace::Impl::Gather;
+using detail::balanced_begin;
+using detail::finish;
 
 /// Elements between two looks at the network: long enough to cost nothing, short enough to keep messages moving.
 constexpr std::size_t block_count = 16384;
@@ -40,27 +42,27 @@ void require_valid(ConstBuffer send, Buffer receive, const OrderedReduceOptions&
   }
   const bool is_extremum = options.op == ReduceOp::max || options.op == ReduceOp::min;
   if (is_extremum && options.scale != 1.0) fail("scale " + std::to_string(options.scale) + " for a maximum or minimum");
+  if (options.feedback == nullptr) return;
+  if (is_extremum) fail("feedback for a maximum or minimum");
+  detail::require_valid_feedback(*options.feedback, send, call);
 }
 
 /// The steps that the reductions below are made of.
 class Pipeline {
  public:
-  Pipeline(Transport& transport, ConstBuffer send, const OrderedReduceOptions& options,
+  /// `delivered`: the type of the caller's receive buffer.
+  Pipeline(Transport& transport, ConstBuffer send, DataType delivered, const OrderedReduceOptions& options,
            ReduceWorkspace::Impl& workspace)
       : transport_(transport),
         rank_(static_cast<std::size_t>(transport.rank())),
         size_(static_cast<std::size_t>(transport.size())),
         send_(send),
+        delivered_(delivered),
         options_(options),
         workspace_(workspace),
         escapes_(detail::can_exceed(send.type, options.wire.contribution)) {}
 
-  /// After an error requests may be under way: they end before their buffers are used again.
-  ~Pipeline() {
-    for (Exchange& x : workspace_.exchanges) x.request.reset();
-    for (Gather& g : workspace_.gathers) g.request.reset();
-    workspace_.messages.clear();
-  }
+  ~Pipeline() { workspace_.end_requests(); }
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
@@ -78,6 +80,9 @@ class Pipeline {
     if (send_.type == options_.wire.contribution) {
       x.wire = send_;
       x.wire_offsets = &x.source_offsets;
+      if (options_.feedback != nullptr)
+        for (std::size_t r = 0; r < size_; ++r)
+          fill_zero(options_.feedback->contribution_loss.slice(x.source_offsets[r], x.counts[r]));
     } else {
       convert_contributions(x);
     }
@@ -105,9 +110,12 @@ class Pipeline {
       const std::size_t count = std::min(block_count, to.count - begin);
       for (std::size_t r = 0; r < size_; ++r) workspace_.parts[r] = contribution(x, r).slice(begin, count);
       const Buffer sum = to.slice(begin, count);
-      combine(workspace_.parts, sum);
+      if (options_.feedback == nullptr)
+        combine(workspace_.parts, sum);
+      else
+        combine_with_residual(workspace_.parts, sum, x.source_offsets[rank_] + begin);
       if (escapes_) detail::find_nans(sum, begin, workspace_.nans);
-      poll();
+      workspace_.poll();
     }
     if (!workspace_.nans.empty()) resolve_escapes(x, to);
   }
@@ -116,13 +124,8 @@ class Pipeline {
     for (std::size_t begin = 0; begin < from.count; begin += block_count) {
       const std::size_t count = std::min(block_count, from.count - begin);
       convert(from.slice(begin, count), to.slice(begin, count));
-      poll();
+      workspace_.poll();
     }
-  }
-
-  void finish(RequestPtr& request) {
-    if (request) request->wait();
-    request.reset();
   }
 
   void finish_messages() {
@@ -130,14 +133,6 @@ class Pipeline {
   }
 
  private:
-  /// Lets the transport make progress on what is under way.
-  void poll() {
-    for (Exchange& x : workspace_.exchanges)
-      if (x.request && x.request->test()) x.request.reset();
-    for (Gather& g : workspace_.gathers)
-      if (g.request && g.request->test()) g.request.reset();
-  }
-
   void convert_contributions(Exchange& x) {
     const std::size_t total = x.part_offsets.back() + x.counts.back();
     const Buffer converted = x.contributions.buffer(total, options_.wire.contribution);
@@ -146,16 +141,28 @@ class Pipeline {
       const Buffer to = converted.slice(x.part_offsets[r], x.counts[r]);
       for (std::size_t begin = 0; begin < from.count; begin += block_count) {
         const std::size_t count = std::min(block_count, from.count - begin);
+        const std::size_t first = x.escaped.size();
         if (escapes_)
           detail::convert_with_escapes(from.slice(begin, count), to.slice(begin, count), x.escaped);
         else
           convert(from.slice(begin, count), to.slice(begin, count));
-        poll();
+        if (options_.feedback != nullptr)
+          write_loss(x, from.slice(begin, count), to.slice(begin, count), x.source_offsets[r] + begin, first);
+        workspace_.poll();
       }
       x.escaped_begin[r + 1] = x.escaped.size();
     }
     x.wire = converted;
     x.wire_offsets = &x.part_offsets;
+  }
+
+  /// `sent` holds the elements of `exact`, which begin at `offset` of the send buffer; its escapes at x.escaped[next].
+  void write_loss(const Exchange& x, ConstBuffer exact, ConstBuffer sent, std::size_t offset, std::size_t next) const {
+    const Buffer loss = options_.feedback->contribution_loss.slice(offset, exact.count);
+    detail::write_loss(exact, sent, loss);
+    for (std::size_t i = 0; next < x.escaped.size(); ++i)
+      if (detail::is_escape(sent, i))
+        detail::write_loss(exact.slice(i, 1), {&x.escaped[next++], 1, DataType::float64}, loss.slice(i, 1));
   }
 
   /// What rank r contributes to the own part.
@@ -175,6 +182,14 @@ class Pipeline {
       case ReduceOp::min:
         return extremum_in_order(parts, to, options_.op);
     }
+  }
+
+  /// The elements of `to` begin at `offset` of the send buffer.
+  void combine_with_residual(std::span<const ConstBuffer> parts, Buffer to, std::size_t offset) const {
+    const Buffer residual = options_.feedback->result_residual.slice(offset, to.count);
+    const Buffer sum = workspace_.lanes.buffer(to.count, residual.type);
+    combine(parts, sum);
+    detail::round_with_residual(sum, residual, to, delivered_);
   }
 
   void send_escapes(const Exchange& x) {
@@ -228,6 +243,10 @@ class Pipeline {
       }
       double result = 0.0;
       const Buffer sum{&result, 1, DataType::float64, MemoryKind::host};
+      if (options_.feedback != nullptr) {
+        combine_with_residual(parts, to.slice(i, 1), x.source_offsets[rank_] + i);
+        continue;
+      }
       combine(parts, sum);
       convert(sum, to.slice(i, 1));
     }
@@ -237,15 +256,11 @@ class Pipeline {
   std::size_t rank_;
   std::size_t size_;
   ConstBuffer send_;
+  DataType delivered_;
   OrderedReduceOptions options_;
   ReduceWorkspace::Impl& workspace_;
   bool escapes_;  ///< finite contributions can be out of the wire's range
 };
-
-/// Balanced split: sizes differ by at most one.
-std::size_t balanced_begin(std::size_t count, std::size_t pieces, std::size_t k) {
-  return count / pieces * k + std::min(k, count % pieces);
-}
 
 std::size_t chunk_count_of(const OrderedReduceOptions& options) {
   return options.chunk_count > 0 ? options.chunk_count : default_reduce_chunk_count();
@@ -259,7 +274,7 @@ ReduceWorkspace::ReduceWorkspace(ReduceWorkspace&&) noexcept = default;
 ReduceWorkspace& ReduceWorkspace::operator=(ReduceWorkspace&&) noexcept = default;
 
 std::size_t ReduceWorkspace::allocated_bytes() const {
-  std::size_t bytes = 0;
+  std::size_t bytes = impl_->lanes.allocated_bytes();
   for (const Exchange& x : impl_->exchanges) bytes += x.contributions.allocated_bytes() + x.received.allocated_bytes();
   for (const Gather& g : impl_->gathers) bytes += g.gathered.allocated_bytes();
   return bytes;
@@ -290,7 +305,7 @@ void ordered_all_reduce(Transport& transport, ConstBuffer send, Buffer receive, 
                           std::to_string(receive.count) + " to receive");
   if (send.count == 0) return;
 
-  Pipeline pipeline(transport, send, options, workspace.impl());
+  Pipeline pipeline(transport, send, receive.type, options, workspace.impl());
   const std::size_t size = pipeline.size();
   const std::size_t chunk = chunk_count_of(options);
   const std::size_t chunks = (send.count - 1) / chunk + 1;
@@ -317,15 +332,11 @@ void ordered_all_reduce(Transport& transport, ConstBuffer send, Buffer receive, 
     if (size > 1) g.request = transport.all_gather_v(own, g.result, g.counts, g.offsets);
   };
   const auto complete = [&](Gather& g) {
-    pipeline.finish(g.request);
+    finish(g.request);
     if (converts_result) pipeline.convert_in_blocks(g.result, g.to);
   };
 
-  for (std::size_t k = 0; k < chunks + 2; ++k) {
-    if (k < chunks) start_exchange(pipeline.exchange(k), k);
-    if (k >= 1 && k - 1 < chunks) start_gather(pipeline.exchange(k - 1), pipeline.gather(k - 1));
-    if (k >= 2) complete(pipeline.gather(k - 2));
-  }
+  workspace.impl().run_two_hops(chunks, start_exchange, start_gather, complete);
   pipeline.finish_messages();
 }
 
@@ -333,7 +344,7 @@ void ordered_reduce_scatter(Transport& transport, ConstBuffer send, Buffer recei
                             const OrderedReduceOptions& options, ReduceWorkspace& workspace) {
   const ScopedRegion region("shardgrad::ordered_reduce_scatter");
   require_valid(send, receive, options, "ordered_reduce_scatter");
-  Pipeline pipeline(transport, send, options, workspace.impl());
+  Pipeline pipeline(transport, send, receive.type, options, workspace.impl());
   const std::size_t size = pipeline.size();
   if (counts.size() != size || std::reduce(counts.begin(), counts.end()) != send.count ||
       counts[pipeline.rank()] != receive.count)

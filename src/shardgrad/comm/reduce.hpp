@@ -36,6 +36,16 @@ class ReduceWorkspace {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Where a reduction says what its roundings lost, for error feedback. Host memory, of the count of the send buffer;
+/// float64 where that is float64, else float32.
+struct ReduceFeedback {
+  /// Out: send[i] minus what was added for this rank. Each element is written; not finite where send[i] is not.
+  Buffer contribution_loss;
+  /// In: added to the scaled sum before it is rounded, by the rank that adds element i up. Out: what that rounding
+  /// lost. Not touched where another rank adds up, or where the sum is not finite.
+  Buffer result_residual;
+};
+
 struct OrderedReduceOptions {
   ReduceOp op = ReduceOp::sum;
   /// Multiplies the reduced value (sum and avg of floating types only), in float or double, before it is rounded. For a
@@ -45,6 +55,8 @@ struct OrderedReduceOptions {
   /// Elements of one pipeline step (over all ranks), equal on every rank. The result does not depend on it. 0:
   /// default_reduce_chunk_count().
   std::size_t chunk_count = 0;
+  /// Null, or where losses go (sum and avg of floating types only).
+  const ReduceFeedback* feedback = nullptr;
 };
 
 /// SHARDGRAD_REDUCE_CHUNK, read once, or 1 Mi elements. \throws InvalidArgument for a value that is not a positive

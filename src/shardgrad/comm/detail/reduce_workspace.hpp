@@ -5,6 +5,7 @@
 #include <shardgrad/comm/detail/scratch.hpp>
 #include <shardgrad/comm/reduce.hpp>
 
+#include <algorithm>
 #include <array>
 #include <list>
 #include <vector>
@@ -41,6 +42,7 @@ struct ReduceWorkspace::Impl {
     std::vector<std::size_t> counts, offsets;  ///< of part r in the chunk, in elements
     Buffer result;                             ///< the reduced chunk in the wire's type
     Buffer to;                                 ///< where it belongs
+    std::size_t chunk = 0;                     ///< its number, for coded chunks
     RequestPtr request;
   };
 
@@ -52,9 +54,52 @@ struct ReduceWorkspace::Impl {
 
   std::array<Exchange, 2> exchanges;
   std::array<Gather, 2> gathers;
+  detail::Scratch lanes{"shardgrad::ReduceWorkspace::lanes"};  ///< sums before they are rounded, for feedback
   std::vector<ConstBuffer> parts;
   std::vector<std::size_t> nans;
   std::list<EscapeMessage> messages;
+
+  /// Lets the transport make progress on what is under way.
+  void poll() {
+    for (Exchange& x : exchanges)
+      if (x.request && x.request->test()) x.request.reset();
+    for (Gather& g : gathers)
+      if (g.request && g.request->test()) g.request.reset();
+  }
+
+  /// After an error requests may be under way: they end before their buffers are used again.
+  void end_requests() {
+    for (Exchange& x : exchanges) x.request.reset();
+    for (Gather& g : gathers) g.request.reset();
+    messages.clear();
+  }
+
+  /// The order of the two hops of an all-reduce, equal on every rank: X0, X1, G0, X2, G1, X3, G2, ... (X: exchange, G:
+  /// gather). start_exchange(x, k) begins chunk k, start_gather(x, g) adds it up and sends it back, complete(g) takes
+  /// what has come back.
+  template <class StartExchange, class StartGather, class Complete>
+  void run_two_hops(std::size_t chunks, StartExchange&& start_exchange, StartGather&& start_gather,
+                    Complete&& complete) {
+    for (std::size_t k = 0; k < chunks + 2; ++k) {
+      if (k < chunks) start_exchange(exchanges[k % 2], k);
+      if (k >= 1 && k - 1 < chunks) start_gather(exchanges[(k - 1) % 2], gathers[(k - 1) % 2]);
+      if (k >= 2) complete(gathers[k % 2]);
+    }
+  }
 };
+
+namespace detail {
+
+inline void finish(RequestPtr& request) {
+  if (request) request->wait();
+  request.reset();
+}
+
+/// Balanced split: where piece k of `pieces` begins. Sizes differ by at most one.
+inline std::size_t balanced_begin(std::size_t count, std::size_t pieces, std::size_t k) {
+  return count / pieces * k + std::min(k, count % pieces);
+}
+
+}  // namespace detail
 
 }  // namespace shardgrad
