@@ -2,6 +2,7 @@
 // The arithmetic of the hooks, called on buckets of their own: known answers, the accuracy floor, bytes, memory.
 #include "comm/reduce_reference.hpp"
 #include "grad/gradients.hpp"
+#include "grad/one_bucket.hpp"
 #include "support/kokkos_tools.hpp"
 #include "support/random.hpp"
 #include "support/rank_groups.hpp"
@@ -17,31 +18,11 @@ namespace {
 
 namespace sg = shardgrad;
 using gradients::HostView;
+using gradients::OneBucket;
 using sg::DataType;
 
 constexpr double inf = std::numeric_limits<double>::infinity();
 const double nan = std::numeric_limits<double>::quiet_NaN();
-
-/// A bucket of one parameter over a vector.
-template <class T>
-struct OneBucket {
-  std::vector<T> values;
-  std::vector<sg::GradParameter> parameters;
-  sg::GradBucket bucket;
-
-  explicit OneBucket(std::vector<T> values_)
-      : values(std::move(values_)),
-        parameters(1, {"w", tensor()}),
-        bucket(0, true, {buffer(), nullptr}, {{0, 0, values.size()}}, &parameters) {}
-
-  sg::Buffer buffer() { return {values.data(), values.size(), sg::data_type_of<T>, sg::MemoryKind::host}; }
-  sg::TensorRef tensor() {
-    sg::TensorRef result{values.data(), sg::data_type_of<T>, sg::MemoryKind::host, 1, {}, {}};
-    result.extents[0] = values.size();
-    result.strides[0] = 1;
-    return result;
-  }
-};
 
 /// What the hook makes of `input`.
 template <class T>

@@ -10,7 +10,8 @@ Hook allreduce() {
               [workspaces = std::make_shared<detail::WorkspacePool>()](const HookContext& context, GradBucket& bucket) {
                 const WireFormat wire{bucket.buffer().type, bucket.buffer().type};
                 return detail::mean_in_place("shardgrad::hooks::allreduce", context, bucket, wire, 0, workspaces);
-              });
+              },
+              {.reports_loss = true, .state = nullptr});
 }
 
 Hook noop() {

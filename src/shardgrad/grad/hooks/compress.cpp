@@ -24,7 +24,8 @@ Hook compress(const std::string& name, DataType type, const CompressOptions& opt
               [label = "shardgrad::hooks::" + name, wire, chunk_count = options.chunk_count,
                workspaces = std::make_shared<detail::WorkspacePool>()](const HookContext& context, GradBucket& bucket) {
                 return detail::mean_in_place(label, context, bucket, wire, chunk_count, workspaces);
-              });
+              },
+              {.reports_loss = true, .state = nullptr});
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <shardgrad/comm/reduce.hpp>
+#include <shardgrad/core/block_codec.hpp>
 #include <shardgrad/grad/hook.hpp>
 
+#include <cstdint>
 #include <string_view>
 
 namespace shardgrad::hooks {
@@ -13,6 +15,31 @@ struct CompressOptions {
   /// The second hop (reduced values) in float instead of 16 bits: one rounding in all, 1.5 times the bytes.
   bool float_second_hop = false;
   /// Elements of one pipeline step; the result does not depend on it. 0: the default of OrderedReduceOptions.
+  std::size_t chunk_count = 0;
+};
+
+enum class Rounding : std::uint8_t {
+  nearest,     ///< ties to even
+  stochastic,  ///< up with the probability of the distance from below: right on average
+};
+
+struct QuantizeOptions {
+  BlockFormat format = BlockFormat::int8;  ///< int8, int4, e4m3 or e5m2
+  /// Elements that share a scale: 32 to 256, a multiple of 8. Blocks begin at the start of each parameter.
+  std::size_t block_count = max_code_block_count;
+  Rounding rounding = Rounding::nearest;
+  /// Of stochastic rounding; equal on every rank.
+  std::uint64_t seed = 0;
+  /// Elements of one pipeline step, about; the result does not depend on it. 0: the default.
+  std::size_t chunk_count = 0;
+};
+
+struct OneBitOptions {
+  /// Elements that share a scale: 32 to 256, a multiple of 8.
+  std::size_t block_count = max_code_block_count;
+  /// Zeros are told apart, deliver exactly 0 and do not count in the scale, for 2 bits an element instead of 1.
+  bool mask_zeros = true;
+  /// Elements of one pipeline step, about. 0: the default.
   std::size_t chunk_count = 0;
 };
 
@@ -27,11 +54,19 @@ Hook bf16_compress(const CompressOptions& options = {});
 /// bucket's own type. With allreduce inside, the same as compress within the type's range; a value beyond it is inf.
 Hook fp16_wrapper(Hook inner);
 Hook bf16_wrapper(Hook inner);
+/// Mean through blocks of 8 or 4 bits with a scale each (BlockFormat), coded once on each of the two hops and added in
+/// float in rank order, whatever the number of ranks; in place. A value that is not finite makes its block NaN on every
+/// rank. With stochastic rounding the hook counts the passes of each parameter (traits().state), so it belongs to one
+/// rank: threads that are ranks make one each. Contract: coded_all_reduce.
+Hook quantize(const QuantizeOptions& options = {});
+/// Mean through signs with one scale, the mean magnitude, for each block. Biased: only for use inside error feedback.
+Hook one_bit_codec(const OneBitOptions& options = {});
 /// No communication: the local gradient, at once and unchanged. The ceiling of every comparison.
 Hook noop();
 
-/// A hook by name, as on command lines: "allreduce", "fp16", "bf16", "noop", and wrappers "fp16(allreduce)",
-/// "bf16(...)"; options after a colon: "bf16:float_second_hop=1".
+/// A hook by name, as on command lines: "allreduce", "fp16", "bf16", "noop", "int8", "int4", "e4m3", "e5m2",
+/// "onebit_codec", and wrappers "fp16(allreduce)", "bf16(...)"; options after a colon: "bf16:float_second_hop=1",
+/// "int8:block=128,stochastic=1,seed=7", "onebit_codec:mask=0".
 /// \throws InvalidArgument naming what is unknown and what there is.
 Hook parse(std::string_view text);
 

@@ -21,9 +21,16 @@ Future<FlatBuffer> mean_in_place(const std::string& label, const HookContext& co
                                  const WireFormat& wire, std::size_t chunk_count,
                                  const std::shared_ptr<WorkspacePool>& workspaces) {
   const FlatBuffer flat = bucket.flat();
-  const OrderedReduceOptions options{
-      .op = ReduceOp::sum, .scale = 1.0 / context.divisor, .wire = wire, .chunk_count = chunk_count};
-  const auto reduce = [flat, options, workspaces](Transport& transport) {
+  OrderedReduceOptions options;
+  options.scale = 1.0 / context.divisor;
+  options.wire = wire;
+  options.chunk_count = chunk_count;
+  const auto reduce = [flat, options, workspaces, feedback = context.feedback](Transport& transport) mutable {
+    ReduceFeedback losses;
+    if (feedback != nullptr) {
+      losses = {feedback->loss, feedback->residual};
+      options.feedback = &losses;
+    }
     auto workspace = workspaces->borrow();
     ordered_all_reduce(transport, flat.buffer, flat.buffer, options, *workspace);
     workspaces->give_back(std::move(workspace));  // one that an error was thrown through is not used again

@@ -80,6 +80,25 @@ CompressOptions compress_options(Options& options) {
   return result;
 }
 
+template <BlockFormat format>
+Hook make_quantize(Options& options, Hook) {
+  QuantizeOptions result;
+  result.format = format;
+  result.block_count = options.take_count("block", result.block_count);
+  result.rounding = options.take_bool("stochastic", false) ? Rounding::stochastic : Rounding::nearest;
+  result.seed = options.take_count("seed", result.seed);
+  result.chunk_count = options.take_count("chunk_count", result.chunk_count);
+  return quantize(result);
+}
+
+OneBitOptions one_bit_options(Options& options) {
+  OneBitOptions result;
+  result.block_count = options.take_count("block", result.block_count);
+  result.mask_zeros = options.take_bool("mask", result.mask_zeros);
+  result.chunk_count = options.take_count("chunk_count", result.chunk_count);
+  return result;
+}
+
 struct Entry {
   std::string_view name;
   bool is_wrapper;
@@ -90,6 +109,11 @@ constexpr Entry entries[] = {
     {"allreduce", false, [](Options&, Hook) { return allreduce(); }},
     {"fp16", false, [](Options& options, Hook) { return fp16_compress(compress_options(options)); }},
     {"bf16", false, [](Options& options, Hook) { return bf16_compress(compress_options(options)); }},
+    {"int8", false, make_quantize<BlockFormat::int8>},
+    {"int4", false, make_quantize<BlockFormat::int4>},
+    {"e4m3", false, make_quantize<BlockFormat::e4m3>},
+    {"e5m2", false, make_quantize<BlockFormat::e5m2>},
+    {"onebit_codec", false, [](Options& options, Hook) { return one_bit_codec(one_bit_options(options)); }},
     {"noop", false, [](Options&, Hook) { return noop(); }},
     {"fp16", true, [](Options&, Hook inner) { return fp16_wrapper(std::move(inner)); }},
     {"bf16", true, [](Options&, Hook inner) { return bf16_wrapper(std::move(inner)); }},
