@@ -147,15 +147,24 @@ class CodedPipeline {
   /// Null for rounding to nearest. `source`: 0 for the second hop, 1 + rank for the first.
   const std::uint16_t* random_numbers(const BlockPlace& place, std::uint32_t source, std::uint16_t* to) const {
     if (!options_.is_stochastic) return nullptr;
-    // A counter gives eight numbers, and blocks begin at multiples of eight.
-    for (std::size_t i = 0; i < place.count; i += 8) {
-      const std::uint64_t eight = (place.within + i) / 8;
-      const PhiloxCounter numbers = philox({{static_cast<std::uint32_t>(eight), static_cast<std::uint32_t>(eight >> 32),
-                                             place.segment->iteration, source}},
-                                           place.segment->key);
-      for (std::size_t k = 0; k < 4; ++k) {
-        to[i + 2 * k] = static_cast<std::uint16_t>(numbers.words[k]);
-        to[i + 2 * k + 1] = static_cast<std::uint16_t>(numbers.words[k] >> 16);
+    // A counter gives eight numbers, and blocks begin at multiples of eight. Element i of the block takes the
+    // (i / counters)-th number of counter i % counters, so that this vectorises.
+    constexpr std::size_t most = max_code_block_count / 8;
+    const std::size_t counters = (place.count + 7) / 8;
+    const std::uint64_t first = place.within / 8;
+    const PhiloxKey key = place.segment->key;
+    const std::uint32_t iteration = place.segment->iteration;
+    std::uint32_t words[4][most];
+    for (std::size_t j = 0; j < counters; ++j) {
+      const PhiloxCounter numbers = philox(
+          {{static_cast<std::uint32_t>(first + j), static_cast<std::uint32_t>((first + j) >> 32), iteration, source}},
+          key);
+      for (std::size_t k = 0; k < 4; ++k) words[k][j] = numbers.words[k];
+    }
+    for (std::size_t k = 0; k < 4; ++k) {
+      for (std::size_t j = 0; j < counters; ++j) {
+        to[2 * k * counters + j] = static_cast<std::uint16_t>(words[k][j]);
+        to[(2 * k + 1) * counters + j] = static_cast<std::uint16_t>(words[k][j] >> 16);
       }
     }
     return to;

@@ -133,14 +133,27 @@ void encode_bits(const float* values, std::size_t count, std::byte* to, Predicat
   }
 }
 
+template <class Sum>
+Sum sum_of_magnitudes(const float* values, std::size_t count) {
+  constexpr std::size_t lane_count = 16;
+  Sum sums[lane_count] = {};
+  const std::size_t whole = count / lane_count * lane_count;
+  for (std::size_t i = 0; i < whole; i += lane_count)
+    for (std::size_t k = 0; k < lane_count; ++k) sums[k] += static_cast<Sum>(std::abs(values[i + k]));
+  for (std::size_t i = whole; i < count; ++i) sums[i - whole] += static_cast<Sum>(std::abs(values[i]));
+  for (std::size_t width = lane_count / 2; width > 0; width /= 2)
+    for (std::size_t k = 0; k < width; ++k) sums[k] += sums[k + width];
+  return sums[0];
+}
+
 /// The mean magnitude of all values, or of those that are not zero.
 float mean_magnitude(const float* values, std::size_t count, bool of_nonzero) {
-  double sums[8] = {};
-  std::size_t counted = 0;
-  for (std::size_t i = 0; i < count; ++i) sums[i % 8] += static_cast<double>(std::abs(values[i]));
-  for (std::size_t i = 0; i < count; ++i) counted += values[i] != 0.0f ? 1 : 0;
-  const double sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-  return static_cast<float>(sum / static_cast<double>(of_nonzero ? counted : count));
+  std::int32_t zeros = 0;
+  for (std::size_t i = 0; i < count; ++i) zeros += values[i] == 0.0f ? 1 : 0;
+  const std::size_t counted = of_nonzero ? count - static_cast<std::size_t>(zeros) : count;
+  const float sum = sum_of_magnitudes<float>(values, count);
+  if (std::isfinite(sum)) return sum / static_cast<float>(counted);
+  return static_cast<float>(sum_of_magnitudes<double>(values, count) / static_cast<double>(counted));
 }
 
 void encode_payload(BlockFormat format, const float* values, std::size_t count, float scale,
@@ -181,17 +194,25 @@ void decode_halves(const std::byte* from, std::size_t count, float scale, float*
   if (count % 2 != 0) values[count - 1] = value(static_cast<std::int32_t>(from[count / 2]) & 15);
 }
 
-std::uint32_t bit_at(const std::byte* bits, std::size_t i) {
-  return (static_cast<std::uint32_t>(bits[i / 8]) >> (i % 8)) & 1u;
+/// f(i, bit i) for the bits of `from`: eight at a time, and those of the last byte one by one.
+template <class F>
+void for_each_bit(const std::byte* from, std::size_t count, F&& f) {
+  const std::size_t whole = count / 8;
+  for (std::size_t k = 0; k < whole; ++k) {
+    const auto eight = static_cast<std::uint32_t>(from[k]);
+    for (std::uint32_t j = 0; j < 8; ++j) f(8 * k + j, (eight >> j) & 1u);
+  }
+  for (std::size_t i = 8 * whole; i < count; ++i) f(i, (static_cast<std::uint32_t>(from[whole]) >> (i % 8)) & 1u);
 }
 
 void decode_signs(const std::byte* from, std::size_t count, float scale, float* values) {
   const std::uint32_t bits = bits_of(scale);
-  for (std::size_t i = 0; i < count; ++i) values[i] = float_of(bits ^ (bit_at(from, i) << 31));
+  for_each_bit(from, count, [=](std::size_t i, std::uint32_t bit) { values[i] = float_of(bits ^ (bit << 31)); });
 }
 
 void mask_zeros(const std::byte* from, std::size_t count, float* values) {
-  for (std::size_t i = 0; i < count; ++i) values[i] = float_of(bits_of(values[i]) & (0u - bit_at(from, i)));
+  for_each_bit(from, count,
+               [=](std::size_t i, std::uint32_t bit) { values[i] = float_of(bits_of(values[i]) & (0u - bit)); });
 }
 
 }  // namespace
