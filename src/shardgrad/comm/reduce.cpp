@@ -280,12 +280,12 @@ std::size_t ReduceWorkspace::allocated_bytes() const {
   return bytes;
 }
 
-// 26 MB of float as bfloat16 over a link of 1 Gbit/s, 2 ranks: 205 ms with 1 Mi, 299 ms with 256 Ki, 418 ms with 128 Ki
-// (MPI_Allreduce in float: 576 ms). In shared memory 256 Ki is a fifth to a third faster; a slow network costs more.
+// 26 MB of float as bfloat16, 2 ranks. Over a link of 1 Gbit/s: 123 ms with 256 Ki, 175 ms with 1 Mi, 221 ms in one
+// chunk, 162 ms with 128 Ki (MPI_Allreduce in float: 219 to 440 ms). In shared memory: 6.2, 9.1, - and 6.2 ms (8.2 ms).
 std::size_t default_reduce_chunk_count() {
   static const std::size_t count = [] {
     const char* text = std::getenv("SHARDGRAD_REDUCE_CHUNK");
-    if (text == nullptr || *text == '\0') return std::size_t{1} << 20;
+    if (text == nullptr || *text == '\0') return std::size_t{1} << 18;
     std::size_t value = 0;
     const auto [end, error] = std::from_chars(text, text + std::strlen(text), value);
     if (error != std::errc() || *end != '\0' || value == 0)

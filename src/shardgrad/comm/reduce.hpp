@@ -59,7 +59,7 @@ struct OrderedReduceOptions {
   const ReduceFeedback* feedback = nullptr;
 };
 
-/// SHARDGRAD_REDUCE_CHUNK, read once, or 1 Mi elements. \throws InvalidArgument for a value that is not a positive
+/// SHARDGRAD_REDUCE_CHUNK, read once, or 256 Ki elements. \throws InvalidArgument for a value that is not a positive
 /// number.
 std::size_t default_reduce_chunk_count();
 
