@@ -109,12 +109,12 @@ constexpr Entry entries[] = {
     {"allreduce", false, [](Options&, Hook) { return allreduce(); }},
     {"fp16", false, [](Options& options, Hook) { return fp16_compress(compress_options(options)); }},
     {"bf16", false, [](Options& options, Hook) { return bf16_compress(compress_options(options)); }},
+    {"noop", false, [](Options&, Hook) { return noop(); }},
     {"int8", false, make_quantize<BlockFormat::int8>},
     {"int4", false, make_quantize<BlockFormat::int4>},
     {"e4m3", false, make_quantize<BlockFormat::e4m3>},
     {"e5m2", false, make_quantize<BlockFormat::e5m2>},
     {"onebit_codec", false, [](Options& options, Hook) { return one_bit_codec(one_bit_options(options)); }},
-    {"noop", false, [](Options&, Hook) { return noop(); }},
     {"fp16", true, [](Options&, Hook inner) { return fp16_wrapper(std::move(inner)); }},
     {"bf16", true, [](Options&, Hook inner) { return bf16_wrapper(std::move(inner)); }},
 };
