@@ -124,6 +124,9 @@ TEST(Reducer, refuses_unusable_parameters_and_limits) {
   auto nameless = make_parameters({{5}});
   nameless[0].name.clear();
   EXPECT_THROW(sg::Reducer(comm, nameless), sg::InvalidArgument);
+  auto twins = make_parameters({{5}, {6}, {7}});
+  twins[2].name = twins[0].name;
+  EXPECT_THROW(sg::Reducer(comm, twins), sg::InvalidArgument);
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <shardgrad/grad/hooks/hooks.hpp>
 #include <shardgrad/grad/reducer.hpp>
 
+#include <gtest/gtest.h>
+
 #include <concepts>
 #include <cstddef>
 #include <string>
@@ -52,5 +54,26 @@ inline void backward(shardgrad::Reducer& reducer, std::size_t count) {
 
 /// 400 bytes in MiB, and the like.
 inline double in_mb(double bytes) { return bytes / (1024.0 * 1024.0); }
+
+/// Buckets of 400 bytes.
+inline constexpr shardgrad::ReducerOptions small_buckets{.bucket_cap_mb = 400.0 / (1024 * 1024),
+                                                         .first_bucket_cap_mb = 400.0 / (1024 * 1024)};
+
+template <class T>
+void expect_value(const Gradients<T>& gradients, std::size_t p, double expected) {
+  for (std::size_t i = 0; i < gradients.views[p].extent(0); ++i)
+    ASSERT_EQ(static_cast<double>(static_cast<float>(gradients.views[p](i))), expected)
+        << "parameter " << p << ", element " << i;
+}
+
+template <class T>
+void expect_all(const Gradients<T>& gradients, double expected) {
+  for (std::size_t p = 0; p < gradients.views.size(); ++p) expect_value(gradients, p, expected);
+}
+
+inline void expect_contains(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << '"' << part << "\" is not in: " << text;
+}
 
 }  // namespace gradients

@@ -14,12 +14,11 @@ namespace {
 
 namespace sg = shardgrad;
 using gradients::backward;
+using gradients::expect_all;
+using gradients::expect_contains;
 using gradients::Gradients;
-using gradients::in_mb;
+using gradients::small_buckets;
 using sg::DataType;
-
-constexpr sg::ReducerOptions small_buckets{.bucket_cap_mb = 400.0 / (1024 * 1024),
-                                           .first_bucket_cap_mb = 400.0 / (1024 * 1024)};
 
 /// Expects `call` to throw E within two seconds; its text.
 template <class E>
@@ -41,17 +40,6 @@ std::string error_text(const std::function<void()>& call) {
 /// All ranks have the same text. On a communicator of its own: that of the test may be unusable by now.
 void expect_same_on_all_ranks(const sg::Communicator& witness, const std::string& text) {
   EXPECT_NO_THROW(witness.require_equal("the text of the error", text));
-}
-
-void expect_contains(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts)
-    EXPECT_NE(text.find(part), std::string::npos) << '"' << part << "\" is not in: " << text;
-}
-
-template <class T>
-void expect_all(const Gradients<T>& gradients, double expected) {
-  for (const auto& view : gradients.views)
-    for (std::size_t i = 0; i < view.extent(0); ++i) ASSERT_EQ(static_cast<double>(view(i)), expected);
 }
 
 sg::Communicator witness_of(const sg::Communicator& comm) { return comm.split(0, comm.rank()); }

@@ -18,21 +18,11 @@ namespace {
 
 namespace sg = shardgrad;
 using gradients::backward;
+using gradients::expect_all;
 using gradients::Gradients;
 using gradients::in_mb;
+using gradients::small_buckets;
 using sg::DataType;
-
-/// Buckets of 400 bytes.
-constexpr sg::ReducerOptions small_buckets{.bucket_cap_mb = 400.0 / (1024 * 1024),
-                                           .first_bucket_cap_mb = 400.0 / (1024 * 1024)};
-
-template <class T>
-void expect_all(const Gradients<T>& gradients, double expected) {
-  for (std::size_t p = 0; p < gradients.views.size(); ++p)
-    for (std::size_t i = 0; i < gradients.views[p].extent(0); ++i)
-      ASSERT_EQ(static_cast<double>(static_cast<float>(gradients.views[p](i))), expected)
-          << "parameter " << p << ", element " << i;
-}
 
 TEST(Reducer, puts_the_mean_into_the_gradients_step_after_step) {
   support::on_all_sizes([](const sg::Communicator& comm) {
@@ -213,6 +203,7 @@ TEST(Reducer, types_have_buckets_of_their_own) {
     std::vector<sg::GradParameter> parameters;
     for (const auto& list : {singles.parameters(), doubles.parameters(), brains.parameters(), halves.parameters()})
       parameters.insert(parameters.end(), list.begin(), list.end());
+    for (std::size_t p = 0; p < parameters.size(); ++p) parameters[p].name = "parameter" + std::to_string(p);
     sg::Reducer reducer(comm, parameters);
     EXPECT_EQ(reducer.bucket_plan().size(), 4u);
     const double value = comm.rank();

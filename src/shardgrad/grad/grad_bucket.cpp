@@ -7,6 +7,19 @@
 
 namespace shardgrad {
 
+TensorRef row_major_tensor(const TensorRef& shape, const Buffer& memory) {
+  TensorRef tensor = shape;
+  tensor.data = memory.data;
+  tensor.type = memory.type;
+  tensor.memory = memory.memory;
+  std::size_t stride = 1;
+  for (std::size_t k = tensor.rank; k-- > 0;) {
+    tensor.strides[k] = stride;
+    stride *= tensor.extents[k];
+  }
+  return tensor;
+}
+
 GradBucket::GradBucket(std::size_t index, bool is_last, FlatBuffer flat, std::vector<BucketEntry> entries,
                        const std::vector<GradParameter>* parameters)
     : index_(index), is_last_(is_last), flat_(std::move(flat)), entries_(std::move(entries)), parameters_(parameters) {
@@ -33,17 +46,8 @@ std::vector<TensorRef> GradBucket::gradients() const {
   std::vector<TensorRef> result;
   result.reserve(entries_.size());
   for (const BucketEntry& entry : entries_) {
-    TensorRef gradient = (*parameters_)[entry.parameter].gradient;
     const Buffer part = flat_.buffer.slice(entry.offset, entry.count);
-    gradient.data = part.data;
-    gradient.type = part.type;
-    gradient.memory = part.memory;
-    std::size_t stride = 1;
-    for (std::size_t k = gradient.rank; k-- > 0;) {
-      gradient.strides[k] = stride;
-      stride *= gradient.extents[k];
-    }
-    result.push_back(gradient);
+    result.push_back(row_major_tensor((*parameters_)[entry.parameter].gradient, part));
   }
   return result;
 }

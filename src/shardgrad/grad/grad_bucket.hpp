@@ -3,20 +3,43 @@
 #pragma once
 
 #include <shardgrad/core/tensor_ref.hpp>
+#include <shardgrad/core/view.hpp>
 
 #include <cstddef>
 #include <map>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace shardgrad {
 
 /// A parameter's gradient as the Reducer knows it. The application owns the memory.
 struct GradParameter {
-  std::string name;    ///< for error texts
+  std::string name;    ///< unique; in error texts, and the key of what hooks remember
   TensorRef gradient;  ///< any layout; float, double, float16 or bfloat16
 };
+
+/// The row-major tensor with the extents of `shape` in `memory`.
+TensorRef row_major_tensor(const TensorRef& shape, const Buffer& memory);
+
+/// A view of Kokkos::complex<float> or <double> as a parameter of pairs: the innermost extent is 2, real part first.
+template <KokkosView V>
+  requires std::is_same_v<typename V::value_type, Kokkos::complex<float>> ||
+           std::is_same_v<typename V::value_type, Kokkos::complex<double>>
+GradParameter complex_parameter(std::string name, const V& view) {
+  using Real = typename V::value_type::value_type;
+  static_assert(V::rank() < TensorRef::max_rank);
+  TensorRef tensor{view.data(), data_type_of<Real>, memory_kind_of<typename V::memory_space>, V::rank() + 1, {}, {}};
+  for (std::size_t k = 0; k < V::rank(); ++k) {
+    tensor.extents[k] = view.extent(k);
+    tensor.strides[k] = 2 * view.stride(k);
+  }
+  tensor.extents[V::rank()] = 2;
+  tensor.strides[V::rank()] = 1;
+  return {std::move(name), tensor};
+}
 
 /// A buffer with its owner, if it has one: the result of a hook.
 struct FlatBuffer {

@@ -3,9 +3,8 @@
 // wrong on any.
 #include <shardgrad/comm/reduce.hpp>
 #include <shardgrad/core/profiling.hpp>
-#include <shardgrad/grad/detail/bucket_plan.hpp>
-#include <shardgrad/grad/detail/bucket_schedule.hpp>
-#include <shardgrad/grad/detail/bucket_storage.hpp>
+#include <shardgrad/grad/detail/buckets.hpp>
+#include <shardgrad/grad/detail/pass_report.hpp>
 #include <shardgrad/grad/detail/rank_meeting.hpp>
 #include <shardgrad/grad/hooks/hooks.hpp>
 #include <shardgrad/grad/reducer.hpp>
@@ -15,10 +14,14 @@
 #include <cmath>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
 namespace shardgrad {
+
+using detail::in_quotes;
 
 namespace {
 
@@ -28,119 +31,89 @@ double microseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-std::string in_quotes(const std::string& name) { return '"' + name + '"'; }
-
-std::string describe(const TensorRef& tensor) {
-  std::string text = std::string(name_of(tensor.type)) + " [";
-  for (std::size_t k = 0; k < tensor.rank; ++k) text += (k > 0 ? ", " : "") + std::to_string(tensor.extents[k]);
-  return text + "]";
-}
-
-void require_cap(double mb, const char* option) {
-  if (!(mb > 0.0))
-    throw InvalidArgument("Reducer: " + std::string(option) + " = " + std::to_string(mb) + ", but must be positive");
-}
-
-void require_valid(const std::vector<GradParameter>& parameters, const ReducerOptions& options) {
-  require_cap(options.bucket_cap_mb, "bucket_cap_mb");
-  require_cap(options.first_bucket_cap_mb, "first_bucket_cap_mb");
-  for (std::size_t p = 0; p < parameters.size(); ++p) {
-    if (parameters[p].name.empty()) throw InvalidArgument("Reducer: parameter " + std::to_string(p) + " has no name");
-    if (!is_floating(parameters[p].gradient.type))
-      throw InvalidArgument("Reducer: gradient of " + in_quotes(parameters[p].name) + " is of type " +
-                            std::string(name_of(parameters[p].gradient.type)) + ", but must be of a floating type");
-  }
-}
-
-/// The error of one rank as it travels: the exception's class and text.
-detail::Report report_of(const std::exception_ptr& error, const std::string& where, std::uint64_t position) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const Error& e) {
-    return {e.code(), where + e.what(), position};
-  } catch (const std::exception& e) {
-    return {ErrorCode::invalid_state, where + e.what(), position};
-  } catch (...) {
-    return {ErrorCode::invalid_state, where + "unknown exception", position};
-  }
-}
-
-/// Throws the error of the lowest rank that has one.
-void throw_first_error(const std::vector<detail::Report>& reports) {
-  for (const auto& report : reports)
-    if (report.code != ErrorCode::none) throw_error(report.code, "Reducer::finish: " + report.text);
-}
-
-/// What the hook's work refers to. It lives until that is done, even if the Reducer goes before.
-struct Buckets {
-  Buckets(std::vector<GradParameter> parameters_, const ReducerOptions& options)
-      : parameters(std::move(parameters_)),
-        plan(detail::plan_buckets(parameters, options)),
-        storage(plan, parameters),
-        schedule(plan, storage, parameters) {}
-
-  const std::vector<GradParameter> parameters;
-  const detail::BucketPlan plan;
-  const detail::BucketStorage storage;
-  detail::BucketSchedule schedule;
-};
-
 }  // namespace
 
 struct Reducer::Impl {
   Impl(Communicator comm_, std::vector<GradParameter> parameters, const ReducerOptions& options_)
       : comm(std::move(comm_)),
         options(options_),
-        buckets(std::make_shared<Buckets>(std::move(parameters), options)),
         context{comm, static_cast<double>(comm.size())},
         chunk_count(default_reduce_chunk_count()),
-        meeting(std::make_shared<detail::RankMeeting>(comm.options().timeout.value_or(std::chrono::minutes(10)))) {
-    statistics.buckets = plan().buckets.size();
-    for (const auto& bucket : plan().buckets) statistics.bytes_reduced += bucket.count * size_of(bucket.type);
+        meeting(std::make_shared<detail::RankMeeting>(comm.options().timeout.value_or(std::chrono::minutes(10)))),
+        used(parameters.size(), false),
+        accumulated(parameters.size(), false),
+        may_rebuild(options.rebuild_buckets && !options.gradient_as_bucket_view) {
+    auto plan = detail::plan_buckets(parameters, options);
+    use_buckets(std::make_shared<const std::vector<GradParameter>>(std::move(parameters)), std::move(plan));
   }
 
-  const std::vector<GradParameter>& parameters() const { return buckets->parameters; }
+  const std::vector<GradParameter>& parameters() const { return *buckets->parameters; }
   const detail::BucketPlan& plan() const { return buckets->plan; }
   detail::BucketSchedule& schedule() const { return buckets->schedule; }
+  bool is_joinable() const { return options.uneven_inputs != UnevenInputs::none; }
+
+  void use_buckets(detail::Buckets::Parameters table, detail::BucketPlan plan) {
+    const auto before = std::move(buckets);
+    buckets = std::make_shared<detail::Buckets>(std::move(table), std::move(plan), options.gradient_as_bucket_view);
+    if (before && options.gradient_as_bucket_view) detail::move_gradients(*before, *buckets);
+    statistics.buckets = buckets->plan.buckets.size();
+    statistics.bytes_reduced = 0;
+    for (const auto& bucket : buckets->plan.buckets) statistics.bytes_reduced += bucket.count * size_of(bucket.type);
+  }
+
+  void require_index(const char* call, std::size_t index) const {
+    if (index < parameters().size()) return;
+    throw InvalidArgument("Reducer::" + std::string(call) + ": index " + std::to_string(index) + " of " +
+                          std::to_string(parameters().size()) + " parameters");
+  }
 
   void begin_pass() {
     if (in_pass) return;
-    in_pass = true;
     has_begun = true;
-    pass_start = Clock::now();
     if (!hook) hook = hooks::allreduce();
+    is_synced = *no_sync_depth == 0;
+    if (is_synced && is_joinable()) count_active_ranks(true);
+    open_pass();
+  }
+
+  void open_pass() {
+    in_pass = true;
+    used.assign(used.size(), false);
+    pass_start = Clock::now();
     schedule().begin_pass();
   }
 
-  /// Starts the comparison of what all ranks must have in common. On the lane, without waiting: a rank may reach its
-  /// first full bucket in the middle of other communication that the ranks reach in another order.
-  void start_agreement() {
-    if (agreement.valid()) return;
-    std::vector<std::string> lines;
-    lines.push_back("hook " + in_quotes(hook.name()));
-    lines.push_back("bucket_cap_mb " + std::to_string(options.bucket_cap_mb) + " and first_bucket_cap_mb " +
-                    std::to_string(options.first_bucket_cap_mb));
-    lines.push_back("chunks of " + std::to_string(chunk_count) + " elements");
-    lines.push_back(std::to_string(parameters().size()) + " parameters");
-    for (std::size_t p = 0; p < parameters().size(); ++p)
-      lines.push_back("parameter " + std::to_string(p) + " " + in_quotes(parameters()[p].name) + " " +
-                      describe(parameters()[p].gradient));
-    const auto talk = [meeting = meeting, lines = std::move(lines)](Transport& transport) {
-      meeting->open(transport);
-      meeting->require_equal("Reducer", lines);
-    };
-    agreement = comm.enqueue("shardgrad::Reducer::agree", talk);
+  /// Notes that parameter `index` is done with in this pass.
+  void take(const char* call, std::size_t index, bool has_gradient) {
+    require_index(call, index);
+    begin_pass();
+    if (schedule().is_ready(index))
+      throw InvalidState("Reducer::" + std::string(call) + ": called twice in one backward pass for " +
+                         in_quotes(parameters()[index].name));
+    used[index] = has_gradient;
   }
 
-  /// True once the ranks have agreed. Never waits, never throws: finish() does.
-  bool has_agreed() {
-    if (agreed || !agreement.test()) return agreed;
-    try {
-      agreement.wait();
-      agreed = true;
-    } catch (const std::exception&) {  // finish() throws it
-    }
-    return agreed;
+  /// Compares what all ranks must have in common. Only in finish() or join(), never from gradient_ready(): ranks whose
+  /// gradients become ready in different orders would reach it at different places among the operations of `comm`.
+  void require_agreement() {
+    if (agreed) return;
+    comm.run("shardgrad::Reducer::agree", [&](Transport& transport) {
+      meeting->open(transport);
+      meeting->require_equal("Reducer", detail::agreement_lines(hook, options, chunk_count, parameters()));
+    });
+    agreed = true;  // else the next pass tries again
+  }
+
+  /// The meeting before a pass of ranks with uneven inputs; sets the divisor. The number of ranks that have input.
+  std::size_t count_active_ranks(bool is_active) {
+    require_agreement();
+    detail::Report own;
+    own.asks = is_active;
+    const auto reports = meeting->exchange(own);
+    const auto count = std::count_if(reports.begin(), reports.end(), [](const auto& report) { return report.asks; });
+    if (options.uneven_inputs == UnevenInputs::divide_by_active_ranks && count > 0)
+      context.divisor = static_cast<double>(count);
+    return static_cast<std::size_t>(count);
   }
 
   void launch() {
@@ -150,58 +123,36 @@ struct Reducer::Impl {
       schedule().futures()[b].then([keep = buckets](const FlatBuffer&) {});
   }
 
+  /// After a gradient of a synced pass was put into its bucket. In the first pass buckets are launched by finish(): to
+  /// launch whenever the agreement happens to be there would let the launches of two Reducers on one communicator
+  /// cross.
+  void launch_if_full() {
+    if (agreed && schedule().can_launch()) launch();
+  }
+
+  /// Fills the place of a parameter that was not ready in this pass: with what the application has accumulated in
+  /// passes before, or zeros.
+  void fill_without_gradient(std::size_t parameter) {
+    if (accumulated[parameter])
+      buckets->storage.pack(parameter);
+    else
+      buckets->storage.clear(parameter);
+    schedule().set_ready(parameter);
+    has_unused = true;
+  }
+
   std::string where(std::size_t bucket) const {
     return "hook " + in_quotes(hook.name()) + ", bucket " + std::to_string(bucket) + ", on rank " +
            std::to_string(comm.rank()) + ": ";
   }
 
-  std::string missing_text(const std::vector<std::size_t>& missing) const {
-    constexpr std::size_t most = 8;
-    std::string text;
-    for (std::size_t k = 0; k < std::min(most, missing.size()); ++k)
-      text += (k > 0 ? ", " : "") + in_quotes(parameters()[missing[k]].name);
-    if (missing.size() > most) text += " and " + std::to_string(missing.size() - most) + " more";
-    return text;
-  }
-
   /// What this rank says before it waits for its buckets.
-  detail::Report launch_report(const std::vector<std::size_t>& missing) const {
+  detail::Report launch_report(const std::string& missing) const {
+    detail::Report report{ErrorCode::none, missing, schedule().launched()};
     if (schedule().launch_error())
-      return report_of(schedule().launch_error(), where(schedule().launched()), schedule().launched());
-    return {ErrorCode::none, missing_text(missing), schedule().launched()};
-  }
-
-  /// A hook that threw has not begun its communication, or not all of it. Where that happened at the same bucket on
-  /// every rank nobody waits for anybody; else some wait for messages that will never come, and the communicator is
-  /// given up.
-  void handle_launch_errors(const std::vector<detail::Report>& reports) {
-    const auto failed =
-        std::find_if(reports.begin(), reports.end(), [](const auto& report) { return report.code != ErrorCode::none; });
-    if (failed == reports.end()) return;
-    const bool everywhere = std::all_of(reports.begin(), reports.end(), [&](const auto& report) {
-      return report.code != ErrorCode::none && report.position == failed->position;
-    });
-    std::string text = failed->text;
-    if (!everywhere) {
-      text += " (not on every rank: the communicator cannot be used any more)";
-      comm.abort("Reducer::finish: " + text);
-    }
-    for (const auto& future : schedule().futures()) {
-      try {
-        future.wait();
-      } catch (...) {  // the first error is what went wrong
-      }
-    }
-    throw_error(failed->code, "Reducer::finish: " + text);
-  }
-
-  static void throw_missing(const std::vector<detail::Report>& reports) {
-    std::string text;
-    for (std::size_t r = 0; r < reports.size(); ++r)
-      if (!reports[r].text.empty())
-        text += (text.empty() ? "" : "; ") + reports[r].text + " on rank " + std::to_string(r);
-    if (!text.empty())
-      throw InvalidState("Reducer::finish: gradient_ready was not called in this backward pass for " + text);
+      report = detail::report_of(schedule().launch_error(), where(schedule().launched()), schedule().launched());
+    report.asks = has_unused;
+    return report;
   }
 
   /// Waits for the buckets; the first error, or what is wrong with a result.
@@ -210,81 +161,156 @@ struct Reducer::Impl {
     for (std::size_t b = 0; b < schedule().launched(); ++b) {
       try {
         results.push_back(schedule().futures()[b].wait());
-        const Buffer& result = results.back().buffer;
-        const auto& bucket = plan().buckets[b];
-        if (result.count != bucket.count)
-          throw InvalidArgument("the result has " + std::to_string(result.count) + " elements, the bucket " +
-                                std::to_string(bucket.count));
-        if (result.type != bucket.type || result.memory != bucket.memory)
-          throw InvalidArgument("the result is " + std::string(name_of(result.type)) + ", the bucket " +
-                                std::string(name_of(bucket.type)));
+        detail::require_fits(results.back().buffer, buckets->storage.flat(b).buffer);
       } catch (const TransportFailure&) {
         throw;  // the ranks cannot meet any more
       } catch (const Timeout&) {
         throw;
       } catch (...) {
-        if (report.code == ErrorCode::none) report = report_of(std::current_exception(), where(b), b);
+        if (report.code == ErrorCode::none) report = detail::report_of(std::current_exception(), where(b), b);
       }
     }
+    report.asks = may_rebuild || request.has_value();
     return report;
+  }
+
+  /// Which parameters no rank has used; empty when there are none to look for.
+  std::vector<bool> find_unused(const std::vector<detail::Report>& launches) const {
+    if (!options.find_unused_parameters ||
+        std::none_of(launches.begin(), launches.end(), [](const auto& report) { return report.asks; }))
+      return {};
+    auto has_gradient = used;
+    for (std::size_t p = 0; p < used.size(); ++p) has_gradient[p] = used[p] || accumulated[p];
+    auto unused = meeting->any(has_gradient);
+    unused.flip();
+    return unused;
+  }
+
+  /// The next plan, in rank 0's order.
+  detail::BucketPlan agree_on_plan(std::size_t ready_count) {
+    const auto asked = std::exchange(request, std::nullopt);
+    meeting->require_equal("Reducer::request_rebuild",
+                           {asked ? "rebuild with " + detail::caps_text(*asked) : std::string("no request")});
+    const auto ready = std::span(schedule().ready_order()).first(ready_count);
+    const auto order = comm.rank() == 0 ? detail::complete_order(ready, plan()) : std::vector<std::size_t>();
+    const auto texts = meeting->exchange({ErrorCode::none, detail::text_of_order(order), 0});
+    if (asked) {
+      options.bucket_cap_mb = asked->bucket_cap_mb;
+      options.first_bucket_cap_mb = asked->first_bucket_cap_mb;
+    }
+    return detail::plan_buckets(parameters(), options, detail::order_of_text(texts.front().text));
   }
 
   void finish() {
     begin_pass();
-    statistics.backward_us = microseconds_since(pass_start);
-    const auto end = Clock::now();
-    const struct EndPass {
-      Impl& impl;
-      ~EndPass() { impl.in_pass = false; }
-    } end_pass{*this};
+    end_pass(false);
+  }
 
-    start_agreement();
-    try {
-      agreement.wait();
-      agreed = true;
-    } catch (...) {
-      agreement = {};  // the next pass tries again
-      throw;
+  void end_local_pass() {
+    for (std::size_t p = 0; p < used.size(); ++p) {
+      if (!used[p]) continue;
+      accumulated[p] = true;
+      has_accumulated = true;
     }
+    statistics.backward_us = microseconds_since(pass_start);
+    statistics.wait_us = 0.0;
+    in_pass = false;
+  }
+
+  /// `is_shadow`: this rank has no input, so no gradient is missing.
+  void end_pass(bool is_shadow) {
+    if (!is_synced) return end_local_pass();
+    struct EndPass {
+      Impl& impl;
+      bool failed = true;
+      ~EndPass() {
+        impl.buckets->storage.end_pass(failed);
+        impl.in_pass = impl.has_unused = false;
+        impl.has_failed = failed;
+      }
+    } end{*this};
+    statistics.backward_us = microseconds_since(pass_start);
+    const auto start = Clock::now();
+    require_agreement();
+
     // The other ranks may have launched buckets for which a gradient is missing here: their collectives need this rank.
     const auto missing = schedule().missing();
-    for (const std::size_t p : missing) {
-      buckets->storage.clear(p);
-      schedule().set_ready(p);
-    }
+    const std::size_t ready_count = schedule().ready_order().size();
+    for (const std::size_t p : missing) fill_without_gradient(p);
     launch();
 
-    const auto launches = meeting->exchange(launch_report(missing));
-    handle_launch_errors(launches);
+    const bool may_miss = is_shadow || options.find_unused_parameters;
+    const auto launches =
+        meeting->exchange(launch_report(may_miss ? std::string() : detail::names_text(parameters(), missing)));
+    detail::throw_launch_error(launches, comm, schedule().futures());
     std::vector<FlatBuffer> results;
     const detail::Report report = collect(results);
-    throw_missing(launches);
-    throw_first_error(meeting->exchange(report));
-    statistics.wait_us = microseconds_since(end);
+    detail::throw_missing(launches);
+    const auto endings = meeting->exchange(report);
+    detail::throw_first_error(endings);
+    const auto unused = find_unused(launches);
+    std::optional<detail::BucketPlan> next;
+    if (std::any_of(endings.begin(), endings.end(), [](const auto& ending) { return ending.asks; }))
+      next = agree_on_plan(ready_count);
+    statistics.wait_us = microseconds_since(start);
+
     // Only now: an error on any rank leaves all gradients as they were.
-    for (std::size_t b = 0; b < results.size(); ++b) buckets->storage.unpack(b, results[b].buffer);
+    for (std::size_t b = 0; b < results.size(); ++b) buckets->storage.unpack(b, results[b].buffer, unused);
+    end.failed = has_accumulated = may_rebuild = false;
+    accumulated.assign(accumulated.size(), false);
+    if (next && !detail::is_same_plan(*next, plan())) {
+      results.clear();
+      use_buckets(buckets->parameters, std::move(*next));
+      ++generation;
+    }
+  }
+
+  void join(const std::function<void()>& after_pass) {
+    if (!is_joinable()) throw InvalidState("Reducer::join: the option uneven_inputs is none");
+    if (in_pass) throw InvalidState("Reducer::join: called within a backward pass, finish() comes first");
+    if (*no_sync_depth > 0) throw InvalidState("Reducer::join: called under no_sync()");
+    has_begun = true;
+    if (!hook) hook = hooks::allreduce();
+    is_synced = true;
+    while (count_active_ranks(has_accumulated) > 0) {
+      open_pass();
+      end_pass(true);
+      if (after_pass) after_pass();
+    }
   }
 
   Communicator comm;
   ReducerOptions options;
   Hook hook;
-  std::shared_ptr<Buckets> buckets;
+  std::shared_ptr<detail::Buckets> buckets;
   HookContext context;
   ReducerStatistics statistics;
   std::size_t
       chunk_count;  ///< of the hooks that leave it open; looked up here, so that a wrong one is an error at once
 
   std::shared_ptr<detail::RankMeeting> meeting;  ///< opened on the lane by the agreement, used by finish() afterwards
-  Work agreement;                                ///< empty before the first full bucket
   bool agreed = false;
   bool has_begun = false;
+
   bool in_pass = false;
+  bool is_synced = true;    ///< this pass ends with reduced gradients
+  bool has_unused = false;  ///< this pass has places that were filled without a gradient
   Clock::time_point pass_start;
+
+  std::shared_ptr<int> no_sync_depth = std::make_shared<int>(0);
+  std::vector<bool> used;         ///< parameters with a gradient in this pass
+  std::vector<bool> accumulated;  ///< parameters that were ready in local passes since the last reduction
+  bool has_accumulated = false;   ///< any of them
+  bool has_failed = false;        ///< the last synced pass
+
+  bool may_rebuild;                   ///< the one rebuild that needs no request is to come
+  std::optional<BucketCaps> request;  ///< of request_rebuild
+  std::size_t generation = 0;
 };
 
 Reducer::Reducer(Communicator comm, std::vector<GradParameter> parameters, const ReducerOptions& options) {
   require_kokkos("Reducer");
-  require_valid(parameters, options);
+  detail::require_valid(parameters, options);
   impl_ = std::make_unique<Impl>(std::move(comm), std::move(parameters), options);
 }
 Reducer::~Reducer() = default;
@@ -304,24 +330,51 @@ void Reducer::register_comm_hook(Hook hook) {
 }
 
 void Reducer::gradient_ready_after_fence(std::size_t index) {
-  Impl& impl = *impl_;
-  if (index >= impl.parameters().size())
-    throw InvalidArgument("Reducer::gradient_ready: index " + std::to_string(index) + " of " +
-                          std::to_string(impl.parameters().size()) + " parameters");
-  impl.begin_pass();
-  if (impl.schedule().is_ready(index))
-    throw InvalidState("Reducer::gradient_ready: called twice in one backward pass for " +
-                       in_quotes(impl.parameters()[index].name));
-  impl.buckets->storage.pack(index);
-  impl.schedule().set_ready(index);
-  if (!impl.schedule().can_launch()) return;
-  impl.start_agreement();
-  if (impl.has_agreed()) impl.launch();
+  impl_->take("gradient_ready", index, true);
+  if (impl_->is_synced) impl_->buckets->storage.pack(index);
+  impl_->schedule().set_ready(index);
+  if (impl_->is_synced) impl_->launch_if_full();
+}
+
+void Reducer::parameter_unused(std::size_t index) {
+  if (!impl_->options.find_unused_parameters)
+    throw InvalidState("Reducer::parameter_unused: the option find_unused_parameters is off");
+  impl_->take("parameter_unused", index, false);
+  if (impl_->is_synced)
+    impl_->fill_without_gradient(index);
+  else
+    impl_->schedule().set_ready(index);
+  if (impl_->is_synced) impl_->launch_if_full();
 }
 
 void Reducer::finish() {
   const ScopedRegion region("shardgrad::Reducer::finish");
   impl_->finish();
+}
+
+NoSyncScope Reducer::no_sync() { return NoSyncScope(impl_->no_sync_depth); }
+
+bool Reducer::has_unsynced_gradients() const { return impl_->in_pass || impl_->has_accumulated || impl_->has_failed; }
+
+void Reducer::request_rebuild(const BucketCaps& caps) {
+  detail::require_valid("Reducer::request_rebuild", caps);
+  impl_->request = caps;
+}
+
+void Reducer::request_rebuild() { request_rebuild({impl_->options.bucket_cap_mb, impl_->options.first_bucket_cap_mb}); }
+
+std::size_t Reducer::generation() const { return impl_->generation; }
+
+TensorRef Reducer::gradient_view(std::size_t index) const {
+  if (!impl_->options.gradient_as_bucket_view)
+    throw InvalidState("Reducer::gradient_view: the option gradient_as_bucket_view is off");
+  impl_->require_index("gradient_view", index);
+  return row_major_tensor(impl_->parameters()[index].gradient, impl_->buckets->storage.part_of(index));
+}
+
+void Reducer::join(const std::function<void()>& after_pass) {
+  const ScopedRegion region("shardgrad::Reducer::join");
+  impl_->join(after_pass);
 }
 
 const ReducerStatistics& Reducer::statistics() const { return impl_->statistics; }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 
 namespace shardgrad::detail {
@@ -20,7 +21,8 @@ using Key = std::pair<DataType, MemoryKind>;
 constexpr double bytes_per_mb = 1024.0 * 1024.0;
 
 /// The parameters of each bucket, buckets in the order in which they were closed.
-std::vector<std::vector<std::size_t>> group(std::span<const GradParameter> parameters, const ReducerOptions& options) {
+std::vector<std::vector<std::size_t>> group(std::span<const GradParameter> parameters, const ReducerOptions& options,
+                                            std::span<const std::size_t> order) {
   std::vector<std::vector<std::size_t>> groups;
   std::map<Key, OpenBucket> open;
   std::map<Key, double> limits;
@@ -29,7 +31,7 @@ std::vector<std::vector<std::size_t>> group(std::span<const GradParameter> param
     open[key] = {};
     limits[key] = options.bucket_cap_mb * bytes_per_mb;
   };
-  for (std::size_t p = parameters.size(); p-- > 0;) {
+  for (const std::size_t p : order) {
     const TensorRef& gradient = parameters[p].gradient;
     const Key key{gradient.type, gradient.memory};
     const double limit = limits.try_emplace(key, options.first_bucket_cap_mb * bytes_per_mb).first->second;
@@ -47,9 +49,19 @@ std::vector<std::vector<std::size_t>> group(std::span<const GradParameter> param
 }  // namespace
 
 BucketPlan plan_buckets(std::span<const GradParameter> parameters, const ReducerOptions& options) {
-  auto groups = group(parameters, options);
-  // A bucket is complete when its last parameter is, which has the lowest number.
-  std::sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) { return a.back() > b.back(); });
+  std::vector<std::size_t> order(parameters.size());
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  return plan_buckets(parameters, options, order);
+}
+
+BucketPlan plan_buckets(std::span<const GradParameter> parameters, const ReducerOptions& options,
+                        std::span<const std::size_t> order) {
+  auto groups = group(parameters, options, order);
+  // A bucket is complete when its last parameter is.
+  std::vector<std::size_t> turn(parameters.size());
+  for (std::size_t k = 0; k < order.size(); ++k) turn[order[k]] = k;
+  std::sort(groups.begin(), groups.end(),
+            [&turn](const auto& a, const auto& b) { return turn[a.back()] < turn[b.back()]; });
 
   BucketPlan plan;
   plan.place_of.resize(parameters.size());

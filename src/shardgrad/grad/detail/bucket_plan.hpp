@@ -34,4 +34,8 @@ struct BucketPlan {
 /// come.
 BucketPlan plan_buckets(std::span<const GradParameter> parameters, const ReducerOptions& options);
 
+/// The same for parameters that come in `order`, a permutation of their indices.
+BucketPlan plan_buckets(std::span<const GradParameter> parameters, const ReducerOptions& options,
+                        std::span<const std::size_t> order);
+
 }  // namespace shardgrad::detail

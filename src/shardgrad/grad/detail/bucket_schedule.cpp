@@ -14,11 +14,13 @@ BucketSchedule::BucketSchedule(const BucketPlan& plan, const BucketStorage& stor
   for (std::size_t b = 0; b < count; ++b)
     buckets_.emplace_back(b, b + 1 == count, storage.flat(b), plan.entries[b], &parameters);
   futures_.reserve(count);
+  ready_order_.reserve(parameters.size());
   begin_pass();
 }
 
 void BucketSchedule::begin_pass() {
   ready_.assign(ready_.size(), false);
+  ready_order_.clear();
   missing_in_.clear();
   for (const auto& entries : plan_->entries) missing_in_.push_back(entries.size());
   futures_.clear();
@@ -27,6 +29,7 @@ void BucketSchedule::begin_pass() {
 
 void BucketSchedule::set_ready(std::size_t parameter) {
   ready_[parameter] = true;
+  ready_order_.push_back(parameter);
   --missing_in_[plan_->place_of[parameter].bucket];
 }
 

@@ -101,9 +101,10 @@ std::vector<Report> RankMeeting::exchange(const Report& own) const {
     std::int64_t code;
     std::uint64_t text_length;
     std::uint64_t position;
+    std::uint64_t asks;
   };
   constexpr std::size_t words = sizeof(Header) / sizeof(std::uint64_t);
-  const Header mine{static_cast<std::int64_t>(own.code), own.text.size(), own.position};
+  const Header mine{static_cast<std::int64_t>(own.code), own.text.size(), own.position, own.asks ? 1u : 0u};
   std::vector<Header> all(size());
   wait(transport_->all_gather({&mine, words, DataType::uint64},
                               {all.data(), words * size(), DataType::uint64, MemoryKind::host}));
@@ -112,12 +113,28 @@ std::vector<Report> RankMeeting::exchange(const Report& own) const {
   std::vector<Report> reports;
   for (const Header& header : all) {
     lengths.push_back(header.text_length);
-    reports.push_back({static_cast<ErrorCode>(header.code), {}, header.position});
+    reports.push_back({static_cast<ErrorCode>(header.code), {}, header.position, header.asks != 0});
   }
   if (std::all_of(lengths.begin(), lengths.end(), [](std::size_t length) { return length == 0; })) return reports;
   const auto texts = gather_texts(own.text, lengths);
   for (std::size_t r = 0; r < size(); ++r) reports[r].text = texts[r];
   return reports;
+}
+
+std::vector<bool> RankMeeting::any(const std::vector<bool>& own) const {
+  constexpr std::size_t bits = 64;
+  const std::size_t words = (own.size() + bits - 1) / bits;
+  std::vector<std::uint64_t> mine(words, 0);
+  for (std::size_t k = 0; k < own.size(); ++k)
+    if (own[k]) mine[k / bits] |= std::uint64_t{1} << (k % bits);
+  std::vector<std::uint64_t> all(words * size());
+  wait(transport_->all_gather({mine.data(), words, DataType::uint64},
+                              {all.data(), all.size(), DataType::uint64, MemoryKind::host}));
+  std::vector<bool> result(own.size(), false);
+  for (std::size_t k = 0; k < own.size(); ++k)
+    for (std::size_t r = 0; r < size(); ++r)
+      if ((all[r * words + k / bits] >> (k % bits)) & 1u) result[k] = true;
+  return result;
 }
 
 }  // namespace shardgrad::detail

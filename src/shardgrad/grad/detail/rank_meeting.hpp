@@ -20,6 +20,7 @@ struct Report {
   ErrorCode code = ErrorCode::none;
   std::string text;            ///< what went wrong; empty for none
   std::uint64_t position = 0;  ///< how far it came: buckets launched
+  bool asks = false;           ///< asks for what the meeting is about beside errors
 };
 
 class RankMeeting {
@@ -37,6 +38,9 @@ class RankMeeting {
   /// Collective. The reports of all ranks in rank order. Sleeps while it waits: the communicator's lane is at work
   /// meanwhile.
   std::vector<Report> exchange(const Report& own) const;
+
+  /// Collective. result[k] is true when own[k] is true on at least one rank. Equal sizes on all ranks.
+  std::vector<bool> any(const std::vector<bool>& own) const;
 
   std::size_t size() const { return static_cast<std::size_t>(transport_->size()); }
 
