@@ -195,10 +195,11 @@ class CodedPipeline {
   void add_up_in(const Exchange& x, std::size_t count, std::size_t at, float* result) const {
     alignas(64) Sum sums[max_code_block_count];
     alignas(64) float values[max_code_block_count];
-    for (std::size_t r = 0; r < size_; ++r) {
+    decode_block(options_.format, contribution(x, 0, at), count, values);
+    for (std::size_t i = 0; i < count; ++i) sums[i] = static_cast<Sum>(values[i]);
+    for (std::size_t r = 1; r < size_; ++r) {
       decode_block(options_.format, contribution(x, r, at), count, values);
-      for (std::size_t i = 0; i < count; ++i)
-        sums[i] = r == 0 ? static_cast<Sum>(values[i]) : sums[i] + static_cast<Sum>(values[i]);
+      for (std::size_t i = 0; i < count; ++i) sums[i] += static_cast<Sum>(values[i]);
     }
     const Sum scale = static_cast<Sum>(options_.scale);
     for (std::size_t i = 0; i < count; ++i) result[i] = static_cast<float>(sums[i] * scale);

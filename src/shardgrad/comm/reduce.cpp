@@ -235,6 +235,7 @@ class Pipeline {
     std::vector<std::size_t> next(size_, 0);
     std::vector<double> terms(size_);
     std::vector<ConstBuffer> parts;
+    parts.reserve(size_);
     for (const double& term : terms) parts.emplace_back(&term, 1, DataType::float64);
     for (const std::size_t i : elements) {
       for (std::size_t r = 0; r < size_; ++r) {

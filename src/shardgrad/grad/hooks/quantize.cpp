@@ -50,9 +50,8 @@ Hook coded_hook(const std::string& name, const std::string& label, const CodedRe
   coded->seed = seed;
   if (options.is_stochastic) coded->passes = std::make_shared<detail::PassCounts>();
   const auto function = [coded](const HookContext& context, GradBucket& bucket) {
-    const FlatBuffer flat = bucket.flat();
-    const auto reduce = [flat, coded, segments = segments_of(*coded, bucket), divisor = context.divisor,
-                         feedback = context.feedback](Transport& transport) {
+    const auto reduce = [buffer = bucket.buffer(), coded, segments = segments_of(*coded, bucket),
+                         divisor = context.divisor, feedback = context.feedback](Transport& transport) {
       CodedReduceOptions own = coded->options;
       own.scale = 1.0 / divisor;
       ReduceFeedback losses;
@@ -61,10 +60,10 @@ Hook coded_hook(const std::string& name, const std::string& label, const CodedRe
         own.feedback = &losses;
       }
       auto workspace = coded->workspaces->borrow();
-      coded_all_reduce(transport, flat.buffer, flat.buffer, segments, own, *workspace);
+      coded_all_reduce(transport, buffer, buffer, segments, own, *workspace);
       coded->workspaces->give_back(std::move(workspace));
     };
-    return context.comm.enqueue(coded->label, reduce).then([flat] { return flat; });
+    return context.comm.enqueue(coded->label, reduce).then([flat = bucket.flat()] { return flat; });
   };
   return Hook(name, function, {.reports_loss = true, .state = coded->passes});
 }
