@@ -19,6 +19,9 @@ namespace shardgrad {
 struct GradParameter {
   std::string name;    ///< unique; in error texts, and the key of what hooks remember
   TensorRef gradient;  ///< any layout; float, double, float16 or bfloat16
+  /// Only some rows have a gradient, given with Reducer::sparse_gradient_ready: `gradient` is rows x columns, its data
+  /// is not used (it may be null).
+  bool is_sparse = false;
 };
 
 /// The row-major tensor with the extents of `shape` in `memory`.

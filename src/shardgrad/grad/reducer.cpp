@@ -6,6 +6,7 @@
 #include <shardgrad/grad/detail/buckets.hpp>
 #include <shardgrad/grad/detail/pass_report.hpp>
 #include <shardgrad/grad/detail/rank_meeting.hpp>
+#include <shardgrad/grad/detail/sparse_rows.hpp>
 #include <shardgrad/grad/hooks/hooks.hpp>
 #include <shardgrad/grad/reducer.hpp>
 
@@ -40,6 +41,7 @@ struct Reducer::Impl {
         context{comm, static_cast<double>(comm.size())},
         chunk_count(default_reduce_chunk_count()),
         meeting(std::make_shared<detail::RankMeeting>(comm.options().timeout.value_or(std::chrono::minutes(10)))),
+        sparse(parameters),
         used(parameters.size(), false),
         accumulated(parameters.size(), false),
         may_rebuild(options.rebuild_buckets && !options.gradient_as_bucket_view) {
@@ -67,6 +69,13 @@ struct Reducer::Impl {
                           std::to_string(parameters().size()) + " parameters");
   }
 
+  void require_sparse(const char* call, std::size_t index) const {
+    require_index(call, index);
+    if (!sparse.has(index))
+      throw InvalidArgument("Reducer::" + std::string(call) + ": " + in_quotes(parameters()[index].name) +
+                            " is not sparse");
+  }
+
   void begin_pass() {
     if (in_pass) return;
     has_begun = true;
@@ -81,6 +90,7 @@ struct Reducer::Impl {
     used.assign(used.size(), false);
     pass_start = Clock::now();
     schedule().begin_pass();
+    sparse.begin_pass();
   }
 
   /// Notes that parameter `index` is done with in this pass.
@@ -133,10 +143,8 @@ struct Reducer::Impl {
   /// Fills the place of a parameter that was not ready in this pass: with what the application has accumulated in
   /// passes before, or zeros.
   void fill_without_gradient(std::size_t parameter) {
-    if (accumulated[parameter])
-      buckets->storage.pack(parameter);
-    else
-      buckets->storage.clear(parameter);
+    if (accumulated[parameter] && !sparse.has(parameter)) buckets->storage.pack(parameter);
+    if (!accumulated[parameter] && !sparse.has(parameter)) buckets->storage.clear(parameter);
     schedule().set_ready(parameter);
     has_unused = true;
   }
@@ -169,6 +177,15 @@ struct Reducer::Impl {
       } catch (...) {
         if (report.code == ErrorCode::none) report = detail::report_of(std::current_exception(), where(b), b);
       }
+    }
+    try {
+      sparse.wait();
+    } catch (const TransportFailure&) {
+      throw;
+    } catch (const Timeout&) {
+      throw;
+    } catch (...) {
+      if (report.code == ErrorCode::none) report = detail::report_of(std::current_exception(), "sparse gradients: ", 0);
     }
     report.asks = may_rebuild || request.has_value();
     return report;
@@ -225,6 +242,7 @@ struct Reducer::Impl {
       bool failed = true;
       ~EndPass() {
         impl.buckets->storage.end_pass(failed);
+        if (failed) impl.sparse.give_up_pass();
         impl.in_pass = impl.has_unused = false;
         impl.has_failed = failed;
       }
@@ -238,6 +256,7 @@ struct Reducer::Impl {
     const std::size_t ready_count = schedule().ready_order().size();
     for (const std::size_t p : missing) fill_without_gradient(p);
     launch();
+    sparse.start(comm, context.divisor);
 
     const bool may_miss = is_shadow || options.find_unused_parameters;
     const auto launches =
@@ -256,6 +275,7 @@ struct Reducer::Impl {
 
     // Only now: an error on any rank leaves all gradients as they were.
     for (std::size_t b = 0; b < results.size(); ++b) buckets->storage.unpack(b, results[b].buffer, unused);
+    sparse.accept(unused);
     end.failed = has_accumulated = may_rebuild = false;
     accumulated.assign(accumulated.size(), false);
     if (next && !detail::is_same_plan(*next, plan())) {
@@ -298,6 +318,7 @@ struct Reducer::Impl {
   Clock::time_point pass_start;
 
   std::shared_ptr<int> no_sync_depth = std::make_shared<int>(0);
+  detail::SparseGradients sparse;
   std::vector<bool> used;         ///< parameters with a gradient in this pass
   std::vector<bool> accumulated;  ///< parameters that were ready in local passes since the last reduction
   bool has_accumulated = false;   ///< any of them
@@ -330,10 +351,27 @@ void Reducer::register_comm_hook(Hook hook) {
 }
 
 void Reducer::gradient_ready_after_fence(std::size_t index) {
+  impl_->require_index("gradient_ready", index);
+  if (impl_->sparse.has(index))
+    throw InvalidArgument("Reducer::gradient_ready: " + in_quotes(impl_->parameters()[index].name) +
+                          " is sparse: call sparse_gradient_ready");
   impl_->take("gradient_ready", index, true);
   if (impl_->is_synced) impl_->buckets->storage.pack(index);
   impl_->schedule().set_ready(index);
   if (impl_->is_synced) impl_->launch_if_full();
+}
+
+void Reducer::sparse_gradient_ready(std::size_t index, std::span<const std::int64_t> rows, ConstBuffer values) {
+  impl_->require_sparse("sparse_gradient_ready", index);
+  impl_->take("sparse_gradient_ready", index, false);
+  impl_->sparse.add(index, rows, values);
+  impl_->used[index] = true;
+  impl_->schedule().set_ready(index);
+}
+
+const SparseRows& Reducer::sparse_gradient(std::size_t index) const {
+  impl_->require_sparse("sparse_gradient", index);
+  return impl_->sparse.result(index);
 }
 
 void Reducer::parameter_unused(std::size_t index) {
@@ -369,6 +407,8 @@ TensorRef Reducer::gradient_view(std::size_t index) const {
   if (!impl_->options.gradient_as_bucket_view)
     throw InvalidState("Reducer::gradient_view: the option gradient_as_bucket_view is off");
   impl_->require_index("gradient_view", index);
+  if (impl_->sparse.has(index))
+    throw InvalidArgument("Reducer::gradient_view: " + in_quotes(impl_->parameters()[index].name) + " is sparse");
   return row_major_tensor(impl_->parameters()[index].gradient, impl_->buckets->storage.part_of(index));
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,17 @@ struct ReducerStatistics {
   std::size_t bytes_reduced = 0;  ///< size of all buckets in their own types
   double wait_us = 0.0;           ///< time finish() waited for communication
   double backward_us = 0.0;       ///< from the first gradient_ready to finish()
+};
+
+/// The rows of a sparse gradient.
+struct SparseRows {
+  std::vector<std::int64_t> rows;
+  std::size_t columns = 0;
+  DataType type = DataType::float32;
+  std::vector<std::byte> bytes;  ///< the values: rows.size() x columns, row-major, host memory
+
+  ConstBuffer values() const { return {bytes.data(), rows.size() * columns, type, MemoryKind::host}; }
+  Buffer values() { return {bytes.data(), rows.size() * columns, type, MemoryKind::host}; }
 };
 
 /// While it lives, passes of its Reducer stay local. Local, not collective; scopes nest.
@@ -101,6 +113,17 @@ class Reducer {
     gradient_ready_after_fence(index);
   }
   void gradient_ready(std::size_t index) { gradient_ready(Kokkos::DefaultExecutionSpace(), index); }
+
+  /// The gradient of the sparse parameter `index` in this pass: values[k] belongs to rows[k]; a row may come several
+  /// times, and then its values are added. Copied. Passes under no_sync() add to what waits. Sparse gradients go past
+  /// the hook, uncompressed, in finish(). \throws as gradient_ready; InvalidArgument for a parameter that is not
+  /// sparse, a row outside, or values of another count, type or memory.
+  void sparse_gradient_ready(std::size_t index, std::span<const std::int64_t> rows, ConstBuffer values);
+
+  /// The reduced gradient of the sparse parameter `index`, from the last synced pass that used it: rows ascending, each
+  /// once; those of all ranks, added in rank order, divided by the divisor. \throws InvalidArgument for a parameter
+  /// that is not sparse.
+  const SparseRows& sparse_gradient(std::size_t index) const;
 
   /// Parameter `index` gets no gradient in this pass on this rank: its bucket need not wait for finish(), which finds
   /// out by itself what was not ready. \throws as gradient_ready; InvalidState without find_unused_parameters.

@@ -32,6 +32,7 @@ std::vector<std::vector<std::size_t>> group(std::span<const GradParameter> param
     limits[key] = options.bucket_cap_mb * bytes_per_mb;
   };
   for (const std::size_t p : order) {
+    if (parameters[p].is_sparse) continue;
     const TensorRef& gradient = parameters[p].gradient;
     const Key key{gradient.type, gradient.memory};
     const double limit = limits.try_emplace(key, options.first_bucket_cap_mb * bytes_per_mb).first->second;

@@ -15,6 +15,7 @@ BucketSchedule::BucketSchedule(const BucketPlan& plan, const BucketStorage& stor
     buckets_.emplace_back(b, b + 1 == count, storage.flat(b), plan.entries[b], &parameters);
   futures_.reserve(count);
   ready_order_.reserve(parameters.size());
+  for (const GradParameter& parameter : parameters) is_sparse_.push_back(parameter.is_sparse);
   begin_pass();
 }
 
@@ -29,6 +30,7 @@ void BucketSchedule::begin_pass() {
 
 void BucketSchedule::set_ready(std::size_t parameter) {
   ready_[parameter] = true;
+  if (is_sparse_[parameter]) return;
   ready_order_.push_back(parameter);
   --missing_in_[plan_->place_of[parameter].bucket];
 }

@@ -22,7 +22,7 @@ class BucketSchedule {
   bool is_ready(std::size_t parameter) const { return ready_[parameter]; }
   void set_ready(std::size_t parameter);
   std::vector<std::size_t> missing() const;
-  /// The parameters that are ready, first come first.
+  /// The parameters in buckets that are ready, first come first.
   const std::vector<std::size_t>& ready_order() const { return ready_order_; }
 
   /// The next bucket in launch order is full.
@@ -42,7 +42,8 @@ class BucketSchedule {
   const BucketPlan* plan_;
   const BucketStorage* storage_;
   std::vector<GradBucket> buckets_;
-  std::vector<bool> ready_;  ///< of each parameter
+  std::vector<bool> ready_;      ///< of each parameter
+  std::vector<bool> is_sparse_;  ///< of each parameter: in no bucket
   std::vector<std::size_t> ready_order_;
   std::vector<std::size_t> missing_in_;  ///< of each bucket: parameters that are not ready
   std::vector<Future<FlatBuffer>> futures_;

@@ -46,6 +46,9 @@ void require_valid(const std::vector<GradParameter>& parameters, const ReducerOp
     if (!names.insert(name).second)
       throw InvalidArgument("Reducer: parameter " + std::to_string(p) + " has the name of another one, " +
                             in_quotes(name));
+    if (parameters[p].is_sparse && parameters[p].gradient.rank != 2)
+      throw InvalidArgument("Reducer: the sparse gradient of " + in_quotes(name) + " has " +
+                            std::to_string(parameters[p].gradient.rank) + " dimensions, but must have 2");
     if (!is_floating(parameters[p].gradient.type))
       throw InvalidArgument("Reducer: gradient of " + in_quotes(name) + " is of type " +
                             std::string(name_of(parameters[p].gradient.type)) + ", but must be of a floating type");
@@ -65,7 +68,7 @@ std::vector<std::string> agreement_lines(const Hook& hook, const ReducerOptions&
   lines.push_back(std::to_string(parameters.size()) + " parameters");
   for (std::size_t p = 0; p < parameters.size(); ++p)
     lines.push_back("parameter " + std::to_string(p) + " " + in_quotes(parameters[p].name) + " " +
-                    describe(parameters[p].gradient));
+                    describe(parameters[p].gradient) + (parameters[p].is_sparse ? " sparse" : ""));
   return lines;
 }
 
