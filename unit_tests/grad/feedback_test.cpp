@@ -73,6 +73,7 @@ std::vector<double> summed(const sg::Communicator& comm, const std::vector<T>& v
 template <class T>
 std::vector<double> magnitudes(const std::vector<T>& values) {
   std::vector<double> result;
+  result.reserve(values.size());
   for (const T value : values) result.push_back(std::abs(static_cast<double>(static_cast<float>(value))));
   return result;
 }
