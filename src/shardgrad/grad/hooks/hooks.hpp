@@ -43,6 +43,14 @@ struct OneBitOptions {
   std::size_t chunk_count = 0;
 };
 
+struct PostLocalSgdOptions {
+  /// Passes with the global mean before the local ones.
+  std::uint64_t start = 100;
+  /// Where the mean is made afterwards; empty: nowhere, each rank keeps its own gradient. Every rank gives one, or
+  /// none does. It has a lane of its own (Communicator::split).
+  Communicator subgroup;
+};
+
 /// Mean in the bucket's own type: added in rank order in float (double), divided once, rounded once. In place.
 Hook allreduce();
 /// Mean through float16 on the wire; the result is in the bucket's own type, in place. Accuracy: docs/design.md, the
@@ -54,6 +62,17 @@ Hook bf16_compress(const CompressOptions& options = {});
 /// bucket's own type. With allreduce inside, the same as compress within the type's range; a value beyond it is inf.
 Hook fp16_wrapper(Hook inner);
 Hook bf16_wrapper(Hook inner);
+/// The inner hook sees a copy of the bucket in `reduce_type`, rounded to nearest even; its result is rounded to the
+/// bucket's own type, in place: "reduce bfloat16 gradients in float32" for instance. The two wrappers above are its
+/// special cases. Does not report losses when reduce_type is float64. \throws InvalidArgument for an integer type or
+/// an empty inner hook.
+Hook mixed_precision(DataType reduce_type, Hook inner);
+/// Post-local SGD (Lin et al. 2020, "Don't Use Large Mini-Batches, Use Local SGD"): the inner hook in the first
+/// `start` passes, then the mean inside of the subgroup (its size is the divisor) as allreduce makes it, or nothing.
+/// Average the models from time to time afterwards. A pass counts when its last bucket is launched. The count is saved
+/// and loaded (traits().state), so the hook belongs to one rank. Does not report losses: what a rank keeps to itself
+/// is not the mean. \throws InvalidArgument for an empty inner hook.
+Hook post_local_sgd(const PostLocalSgdOptions& options, Hook inner);
 /// Mean through blocks of 8 or 4 bits with a scale each (BlockFormat), coded once on each of the two hops and added in
 /// float in rank order, whatever the number of ranks; in place. A value that is not finite makes its block NaN on every
 /// rank. With stochastic rounding the hook counts the passes of each parameter (traits().state), so it belongs to one
@@ -66,7 +85,8 @@ Hook noop();
 
 /// A hook by name, as on command lines: "allreduce", "fp16", "bf16", "noop", "int8", "int4", "e4m3", "e5m2",
 /// "onebit_codec", and wrappers "fp16(allreduce)", "bf16(...)"; options after a colon: "bf16:float_second_hop=1",
-/// "int8:block=128,stochastic=1,seed=7", "onebit_codec:mask=0".
+/// "int8:block=128,stochastic=1,seed=7", "onebit_codec:mask=0", "mixed:type=float32(allreduce)",
+/// "post_local_sgd:start=100(allreduce)" (without a subgroup: a name carries no communicator).
 /// \throws InvalidArgument naming what is unknown and what there is.
 Hook parse(std::string_view text);
 

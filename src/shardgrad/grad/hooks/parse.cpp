@@ -52,6 +52,16 @@ class Options {
     return number;
   }
 
+  /// \throws InvalidArgument when it is missing or no type of this name exists.
+  DataType take_type(const std::string& name) {
+    const auto value = take(name);
+    if (!value) fail("option " + in_quotes(name) + " of " + in_quotes(hook_) + " is missing");
+    for (const DataType type : {DataType::float16, DataType::bfloat16, DataType::float32, DataType::float64})
+      if (name_of(type) == *value) return type;
+    fail(in_quotes(*value) + " is not float16, bfloat16, float32 or float64, for option " + in_quotes(name) + " of " +
+         in_quotes(hook_));
+  }
+
   void require_all_taken() const {
     if (values_.empty()) return;
     const std::string known = known_.empty() ? "it has none" : "it has " + known_;
@@ -99,6 +109,14 @@ OneBitOptions one_bit_options(Options& options) {
   return result;
 }
 
+Hook make_mixed(Options& options, Hook inner) { return mixed_precision(options.take_type("type"), std::move(inner)); }
+
+Hook make_post_local_sgd(Options& options, Hook inner) {
+  PostLocalSgdOptions result;
+  result.start = options.take_count("start", result.start);
+  return post_local_sgd(result, std::move(inner));
+}
+
 struct Entry {
   std::string_view name;
   bool is_wrapper;
@@ -117,6 +135,8 @@ constexpr Entry entries[] = {
     {"onebit_codec", false, [](Options& options, Hook) { return one_bit_codec(one_bit_options(options)); }},
     {"fp16", true, [](Options&, Hook inner) { return fp16_wrapper(std::move(inner)); }},
     {"bf16", true, [](Options&, Hook inner) { return bf16_wrapper(std::move(inner)); }},
+    {"mixed", true, make_mixed},
+    {"post_local_sgd", true, make_post_local_sgd},
 };
 
 std::string what_there_is() {

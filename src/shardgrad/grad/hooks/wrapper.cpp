@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// fp16 and bf16 wrappers: the inner hook works on a 16-bit copy of the bucket.
+// mixed_precision, and the fp16 and bf16 wrappers as its special cases: the inner hook works on a copy of the bucket in
+// another type.
 #include <shardgrad/comm/detail/reduce_feedback.hpp>
 #include <shardgrad/comm/detail/scratch.hpp>
 #include <shardgrad/core/elementwise.hpp>
@@ -14,7 +15,7 @@ namespace shardgrad::hooks {
 
 namespace {
 
-/// The 16-bit copy of a bucket, kept with it from pass to pass.
+/// The copy of a bucket in the inner hook's type, kept with it from pass to pass.
 struct Narrowed {
   shardgrad::detail::Scratch memory{"shardgrad::hooks::wrapper"};
   std::optional<GradBucket> bucket;
@@ -59,16 +60,18 @@ struct Narrowed {
 struct Key {};
 
 Hook wrapper(const std::string& name, DataType type, Hook inner) {
-  if (!inner) throw InvalidArgument("hooks::" + name + "_wrapper: the inner hook is empty");
   const std::string full_name = name + "(" + inner.name() + ")";
-  const HookTraits traits = inner.traits();
+  if (!inner) throw InvalidArgument("hooks: " + full_name + ": the inner hook is empty");
+  HookTraits traits = inner.traits();
+  // The losses of a hook that works in double do not fit into the buffers of a narrower bucket.
+  traits.reports_loss = traits.reports_loss && type != DataType::float64;
   return Hook(
       full_name,
       [full_name, type, inner = std::move(inner), key = std::make_shared<Key>()](const HookContext& context,
                                                                                  GradBucket& bucket) {
         const FlatBuffer wide = bucket.flat();
         if (wide.buffer.memory != MemoryKind::host)
-          throw InvalidArgument(full_name + ": only buckets in host memory can be narrowed");
+          throw InvalidArgument(full_name + ": only buckets in host memory can be converted");
         auto& narrowed = bucket.kept<Narrowed>(key.get());
         const FlatBuffer narrow{narrowed.memory.buffer(wide.buffer.count, type), nullptr};
         convert(wide.buffer, narrow.buffer);
@@ -104,5 +107,14 @@ Hook wrapper(const std::string& name, DataType type, Hook inner) {
 Hook fp16_wrapper(Hook inner) { return wrapper("fp16", DataType::float16, std::move(inner)); }
 
 Hook bf16_wrapper(Hook inner) { return wrapper("bf16", DataType::bfloat16, std::move(inner)); }
+
+Hook mixed_precision(DataType reduce_type, Hook inner) {
+  const std::string type_name(name_of(reduce_type));
+  if (reduce_type != DataType::float16 && reduce_type != DataType::bfloat16 && reduce_type != DataType::float32 &&
+      reduce_type != DataType::float64)
+    throw InvalidArgument("hooks::mixed_precision: gradients cannot be reduced in " + type_name +
+                          "; wanted is float16, bfloat16, float32 or float64");
+  return wrapper("mixed:type=" + type_name, reduce_type, std::move(inner));
+}
 
 }  // namespace shardgrad::hooks
