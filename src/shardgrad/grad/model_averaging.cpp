@@ -182,11 +182,12 @@ bool DiLoCo::step() {
 
 void DiLoCo::save(const std::string& prefix, StateEntries& to) const {
   to.add(prefix + "steps", StateRule::replicated, DataType::uint64, &steps_, 1);
+  const std::string parameter_prefix = prefix + "parameter/", velocity_prefix = prefix + "velocity/";
   for (std::size_t k = 0; k < parameters_.size(); ++k) {
     const std::string& name = parameters_[k].name;
     const std::size_t count = parameters_[k].values.count();
-    to.add(prefix + "parameter/" + name, StateRule::replicated, outer_[k].type, outer_[k].parameter.data(), count);
-    to.add(prefix + "velocity/" + name, StateRule::replicated, outer_[k].type, outer_[k].velocity.data(), count);
+    to.add(parameter_prefix + name, StateRule::replicated, outer_[k].type, outer_[k].parameter.data(), count);
+    to.add(velocity_prefix + name, StateRule::replicated, outer_[k].type, outer_[k].velocity.data(), count);
   }
 }
 
