@@ -209,7 +209,7 @@ class Conformance {
   }
   double mean_of(std::size_t i) const {
     if constexpr (std::is_integral_v<T>)
-      return static_cast<double>(sum_of(i) / size_);  // toward zero
+      return static_cast<double>(sum_of(i) / size_);  // NOLINT(bugprone-integer-division): toward zero
     else
       return static_cast<double>(sum_of(i)) / size_;
   }

@@ -70,7 +70,6 @@ template <class View>
 std::string bits_of(const View& view) {
   std::string bits(view.size() * sizeof(*view.data()), '\0');
   if (view.size() > 0) std::memcpy(bits.data(), view.data(), bits.size());
-  std::string text;
   std::uint64_t hash = 1469598103934665603u;
   for (const char byte : bits) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211u;
   return std::to_string(hash);
