@@ -57,7 +57,8 @@ class Writer {
   explicit Writer(std::FILE* stream) : stream_(stream) {}
   bool write(const void* data, std::size_t size_bytes) {
     fingerprint_.add(data, size_bytes);
-    return std::fwrite(data, 1, size_bytes, stream_) == size_bytes;
+    // An empty tensor has no memory, and fwrite takes no null pointer.
+    return size_bytes == 0 || std::fwrite(data, 1, size_bytes, stream_) == size_bytes;
   }
   std::uint64_t fingerprint() const { return fingerprint_.value(); }
 
@@ -87,7 +88,7 @@ class Reader {
 
   void read(void* data, std::uint64_t size_bytes) {
     require_left(size_bytes);
-    if (std::fread(data, 1, size_bytes, stream_) != size_bytes)
+    if (size_bytes > 0 && std::fread(data, 1, size_bytes, stream_) != size_bytes)
       throw UsageError(fmt::format("cannot read checkpoint '{}'", file_));
     left_bytes_ -= size_bytes;
     fingerprint_.add(data, size_bytes);

@@ -159,7 +159,8 @@ TEST(Messages, of_another_size_than_expected_are_an_error_of_the_receiver) {
       if (comm.size() == 1) return;
       if (comm.rank() == 1) sg::send(comm, make_view<float>(sent_count), 0, 4).wait();
       if (comm.rank() == 0) {
-        const sg::Work received = sg::receive(comm, make_view<float>(5), 1, 4);
+        const auto expected = make_view<float>(5);
+        const sg::Work received = sg::receive(comm, expected, 1, 4);
         try {
           received.wait();
           ADD_FAILURE() << "nothing was thrown";

@@ -52,6 +52,9 @@ TEST(Progress, a_large_reduction_goes_on_while_the_caller_does_something_else) {
 
 // Case 78.
 TEST(Progress, a_mean_of_16_bit_floats_costs_no_more_than_a_sum) {
+#ifdef SHARDGRAD_SANITIZED
+  GTEST_SKIP() << "what a sanitizer adds to each operation is not what is measured here";
+#endif
   const auto comm = sg::Communicator::world();
   const auto view = make_view<sg::bfloat16>(4 << 20, [](std::size_t) { return 1; });
   const auto time_of = [&](sg::ReduceOp op) {
