@@ -53,6 +53,9 @@ Trainer::Trainer(const Options& options, const shardgrad::DeviceMesh& mesh, cons
     throw UsageError(
         fmt::format("--checkpoint: with --hook {} the {} ranks of dp drift apart, and a checkpoint holds one model",
                     options.hook, mesh["dp"].size()));
+  if (!options.checkpoint.empty() && hook.traits().state)
+    throw UsageError(fmt::format(
+        "--checkpoint: hook {} keeps state from step to step, which a checkpoint does not hold", options.hook));
 }
 
 Settings Trainer::settings() const {

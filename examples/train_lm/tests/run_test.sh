@@ -107,6 +107,7 @@ case $case_name in
     sed -i '1s/./X/' text
     is_refused 1 'vocabulary|text' "${small[@]}" --steps 4 --resume good
     is_refused 2 'noop' "${small[@]}" --mesh dp=2 --hook noop --steps 2 --checkpoint other
+    is_refused 2 'keeps state' "${small[@]}" --mesh dp=2 --hook "ef(int8)" --steps 2 --checkpoint other
     ;;
 
   mistakes_are_one_line)
@@ -139,7 +140,7 @@ case $case_name in
   every_hook_runs)
     succeeds 1 "${small[@]}" --steps 8 --report reference
     column reference 4 | tail -1 >reference.loss
-    for hook in allreduce fp16 bf16 'fp16(allreduce)' 'bf16(allreduce)' bf16:float_second_hop=1 'bf16(noop)' noop; do
+    for hook in allreduce fp16 bf16 'fp16(allreduce)' 'bf16(allreduce)' 'ef(bf16)' bf16:float_second_hop=1 'bf16(noop)' noop; do
       succeeds 2 "${small[@]}" --steps 8 --mesh dp=2 --hook "$hook"
       grep -qF "hook $hook" out || fail "the report does not name the hook $hook"
       column train_lm 4 | tail -1 >loss

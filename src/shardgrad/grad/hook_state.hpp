@@ -17,6 +17,7 @@ namespace shardgrad {
 enum class StateRule : std::uint8_t {
   replicated,  ///< equal on all ranks: rank 0's is taken
   mean,        ///< each rank has its own, and their mean over the ranks counts: it is preserved. Floating types only.
+  sum,         ///< as mean, but their sum over the ranks counts
 };
 
 /// A named array. By convention the name is a path: the hook, the quantity, the parameter

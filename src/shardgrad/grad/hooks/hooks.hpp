@@ -80,11 +80,22 @@ Hook post_local_sgd(const PostLocalSgdOptions& options, Hook inner);
 Hook quantize(const QuantizeOptions& options = {});
 /// Mean through signs with one scale, the mean magnitude, for each block. Biased: only for use inside error feedback.
 Hook one_bit_codec(const OneBitOptions& options = {});
+/// Adds to each pass what the inner hook lost in the pass before, so that the sum of all results plus the mean of the
+/// residuals is the sum of all means (Seide et al. 2014, "1-bit stochastic gradient descent"; Karimireddy et al. 2019).
+/// What was lost of this rank's input and what the rank lost of the means that it rounds are kept apart, by parameter,
+/// in float (double for double), and survive other buckets; what is not finite leaves the residual as it was. The state
+/// belongs to one rank: threads that are ranks make a hook each. After a pass that ended in an error the residuals of
+/// its complete buckets count as delivered. Host memory.
+/// 	hrows InvalidArgument for an inner hook that is empty or does not report its losses (HookTraits).
+Hook error_feedback(Hook inner);
+/// 1-bit compression with error feedback at the worker and at the rank that rounds the mean:
+/// error_feedback(one_bit_codec(options)).
+Hook one_bit(const OneBitOptions& options = {});
 /// No communication: the local gradient, at once and unchanged. The ceiling of every comparison.
 Hook noop();
 
 /// A hook by name, as on command lines: "allreduce", "fp16", "bf16", "noop", "int8", "int4", "e4m3", "e5m2",
-/// "onebit_codec", and wrappers "fp16(allreduce)", "bf16(...)"; options after a colon: "bf16:float_second_hop=1",
+/// "onebit", "onebit_codec", and wrappers "fp16(allreduce)", "bf16(...)", "ef(int4)"; options after a colon: "bf16:float_second_hop=1",
 /// "int8:block=128,stochastic=1,seed=7", "onebit_codec:mask=0", "mixed:type=float32(allreduce)",
 /// "post_local_sgd:start=100(allreduce)" (without a subgroup: a name carries no communicator).
 /// \throws InvalidArgument naming what is unknown and what there is.
