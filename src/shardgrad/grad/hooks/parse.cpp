@@ -91,7 +91,7 @@ CompressOptions compress_options(Options& options) {
 }
 
 template <BlockFormat format>
-Hook make_quantize(Options& options, Hook) {
+Hook make_quantize(Options& options, const Hook&) {
   QuantizeOptions result;
   result.format = format;
   result.block_count = options.take_count("block", result.block_count);
@@ -109,34 +109,34 @@ OneBitOptions one_bit_options(Options& options) {
   return result;
 }
 
-Hook make_mixed(Options& options, Hook inner) { return mixed_precision(options.take_type("type"), std::move(inner)); }
+Hook make_mixed(Options& options, const Hook& inner) { return mixed_precision(options.take_type("type"), inner); }
 
-Hook make_post_local_sgd(Options& options, Hook inner) {
+Hook make_post_local_sgd(Options& options, const Hook& inner) {
   PostLocalSgdOptions result;
   result.start = options.take_count("start", result.start);
-  return post_local_sgd(result, std::move(inner));
+  return post_local_sgd(result, inner);
 }
 
 struct Entry {
   std::string_view name;
   bool is_wrapper;
-  Hook (*make)(Options& options, Hook inner);
+  Hook (*make)(Options& options, const Hook& inner);
 };
 
 constexpr Entry entries[] = {
-    {"allreduce", false, [](Options&, Hook) { return allreduce(); }},
-    {"fp16", false, [](Options& options, Hook) { return fp16_compress(compress_options(options)); }},
-    {"bf16", false, [](Options& options, Hook) { return bf16_compress(compress_options(options)); }},
-    {"noop", false, [](Options&, Hook) { return noop(); }},
+    {"allreduce", false, [](Options&, const Hook&) { return allreduce(); }},
+    {"fp16", false, [](Options& options, const Hook&) { return fp16_compress(compress_options(options)); }},
+    {"bf16", false, [](Options& options, const Hook&) { return bf16_compress(compress_options(options)); }},
+    {"noop", false, [](Options&, const Hook&) { return noop(); }},
     {"int8", false, make_quantize<BlockFormat::int8>},
     {"int4", false, make_quantize<BlockFormat::int4>},
     {"e4m3", false, make_quantize<BlockFormat::e4m3>},
     {"e5m2", false, make_quantize<BlockFormat::e5m2>},
-    {"onebit", false, [](Options& options, Hook) { return one_bit(one_bit_options(options)); }},
-    {"onebit_codec", false, [](Options& options, Hook) { return one_bit_codec(one_bit_options(options)); }},
-    {"ef", true, [](Options&, Hook inner) { return error_feedback(std::move(inner)); }},
-    {"fp16", true, [](Options&, Hook inner) { return fp16_wrapper(std::move(inner)); }},
-    {"bf16", true, [](Options&, Hook inner) { return bf16_wrapper(std::move(inner)); }},
+    {"onebit", false, [](Options& options, const Hook&) { return one_bit(one_bit_options(options)); }},
+    {"onebit_codec", false, [](Options& options, const Hook&) { return one_bit_codec(one_bit_options(options)); }},
+    {"ef", true, [](Options&, const Hook& inner) { return error_feedback(inner); }},
+    {"fp16", true, [](Options&, const Hook& inner) { return fp16_wrapper(inner); }},
+    {"bf16", true, [](Options&, const Hook& inner) { return bf16_wrapper(inner); }},
     {"mixed", true, make_mixed},
     {"post_local_sgd", true, make_post_local_sgd},
 };
@@ -163,7 +163,7 @@ Hook parse(std::string_view text) {
   for (const Entry& entry : entries) {
     if (entry.name != name || entry.is_wrapper != is_wrapper) continue;
     Options options(std::string(name), head.substr(std::min(head.size(), name.size() + 1)));
-    Hook hook = entry.make(options, std::move(inner));
+    Hook hook = entry.make(options, inner);
     options.require_all_taken();
     return hook;
   }
