@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <string>
 
 namespace shardgrad {
@@ -90,15 +89,7 @@ class CodedPipeline {
     });
     x.wire = coded;
     if (size_ == 1) return;
-
-    const std::size_t own = x.counts[rank_];
-    x.send_counts = x.counts;
-    x.send_counts[rank_] = 0;
-    x.receive_counts.assign(size_, own);
-    x.receive_counts[rank_] = 0;
-    x.receive_offsets.assign(size_, 0);
-    std::exclusive_scan(x.receive_counts.begin(), x.receive_counts.end(), x.receive_offsets.begin(), std::size_t{0});
-    x.others = x.received.buffer((size_ - 1) * own, DataType::uint8);
+    x.plan_messages(rank_, DataType::uint8);
     x.request =
         transport_.all_to_all_v(coded, x.send_counts, x.part_offsets, x.others, x.receive_counts, x.receive_offsets);
   }

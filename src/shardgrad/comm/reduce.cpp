@@ -87,15 +87,7 @@ class Pipeline {
       convert_contributions(x);
     }
     if (size_ == 1) return;
-
-    const std::size_t own = x.counts[rank_];
-    x.send_counts = x.counts;
-    x.send_counts[rank_] = 0;
-    x.receive_counts.assign(size_, own);
-    x.receive_counts[rank_] = 0;
-    x.receive_offsets.assign(size_, 0);
-    std::exclusive_scan(x.receive_counts.begin(), x.receive_counts.end(), x.receive_offsets.begin(), std::size_t{0});
-    x.others = x.received.buffer((size_ - 1) * own, options_.wire.contribution);
+    x.plan_messages(rank_, options_.wire.contribution);
     x.request =
         transport_.all_to_all_v(x.wire, x.send_counts, *x.wire_offsets, x.others, x.receive_counts, x.receive_offsets);
     if (!x.escaped.empty()) send_escapes(x);

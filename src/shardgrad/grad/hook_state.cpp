@@ -18,4 +18,13 @@ const StateEntry* StateEntries::find(std::string_view name) const {
   return found == entries_.end() ? nullptr : &*found;
 }
 
+const StateEntry* StateEntries::find(std::string_view name, DataType type, std::size_t count) const {
+  const StateEntry* entry = find(name);
+  if (entry != nullptr && (entry->type != type || entry->count() != count))
+    throw InvalidArgument("HookState: \"" + entry->name + "\" has " + std::to_string(entry->count()) + " elements of " +
+                          std::string(name_of(entry->type)) + "; wanted are " + std::to_string(count) + " of " +
+                          std::string(name_of(type)));
+  return entry;
+}
+
 }  // namespace shardgrad

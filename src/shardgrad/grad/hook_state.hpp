@@ -38,6 +38,8 @@ class StateEntries {
   void add(std::string name, StateRule rule, DataType type, const void* data, std::size_t count);
   /// Null when there is none.
   const StateEntry* find(std::string_view name) const;
+  /// The same. \throws InvalidArgument when the entry has another type or count.
+  const StateEntry* find(std::string_view name, DataType type, std::size_t count) const;
   const std::vector<StateEntry>& all() const { return entries_; }
 
  private:

@@ -49,19 +49,9 @@ void average_bucket(const Communicator& comm, std::vector<std::byte>& bytes, Dat
   });
 }
 
-/// The entry's values, or null. \throws InvalidArgument when it is there and does not fit.
-const StateEntry* find_fitting(const StateEntries& from, const std::string& name, DataType type, std::size_t count) {
-  const StateEntry* entry = from.find(name);
-  if (entry != nullptr && (entry->type != type || entry->count() != count))
-    throw InvalidArgument("HookState: \"" + name + "\" has " + std::to_string(entry->count()) + " elements of " +
-                          std::string(name_of(entry->type)) + "; wanted are " + std::to_string(count) + " of " +
-                          std::string(name_of(type)));
-  return entry;
-}
-
 std::uint64_t steps_in(const StateEntries& from, const std::string& prefix) {
   std::uint64_t steps = 0;
-  const StateEntry* entry = find_fitting(from, prefix + "steps", DataType::uint64, 1);
+  const StateEntry* entry = from.find(prefix + "steps", DataType::uint64, 1);
   if (entry != nullptr) std::memcpy(&steps, entry->bytes.data(), sizeof steps);
   return steps;
 }
@@ -197,8 +187,8 @@ void DiLoCo::load(const std::string& prefix, const StateEntries& from) {
   for (std::size_t k = 0; k < parameters_.size(); ++k) {
     const std::size_t count = parameters_[k].values.count();
     const DataType type = outer_[k].type;
-    const StateEntry* parameter = find_fitting(from, prefix + "parameter/" + parameters_[k].name, type, count);
-    const StateEntry* velocity = find_fitting(from, prefix + "velocity/" + parameters_[k].name, type, count);
+    const StateEntry* parameter = from.find(prefix + "parameter/" + parameters_[k].name, type, count);
+    const StateEntry* velocity = from.find(prefix + "velocity/" + parameters_[k].name, type, count);
     Outer outer{type, std::vector<std::byte>(count * size_of(type)), std::vector<std::byte>(count * size_of(type))};
     if (parameter != nullptr)
       outer.parameter = parameter->bytes;

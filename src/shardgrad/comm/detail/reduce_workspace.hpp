@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <list>
+#include <numeric>
 #include <vector>
 
 namespace shardgrad {
@@ -32,6 +33,18 @@ struct ReduceWorkspace::Impl {
     std::vector<double> escaped;             ///< values of escapes, part after part
     std::vector<std::size_t> escaped_begin;  ///< part r has [escaped_begin[r], escaped_begin[r + 1])
     RequestPtr request;
+
+    /// From counts: what this rank sends to the others, and the room for what they send of its own part.
+    void plan_messages(std::size_t rank, DataType type) {
+      const std::size_t size = counts.size(), own = counts[rank];
+      send_counts = counts;
+      send_counts[rank] = 0;
+      receive_counts.assign(size, own);
+      receive_counts[rank] = 0;
+      receive_offsets.assign(size, 0);
+      std::exclusive_scan(receive_counts.begin(), receive_counts.end(), receive_offsets.begin(), std::size_t{0});
+      others = received.buffer((size - 1) * own, type);
+    }
   };
 
   /// The second hop of a chunk.

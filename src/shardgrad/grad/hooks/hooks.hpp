@@ -85,7 +85,8 @@ Hook one_bit_codec(const OneBitOptions& options = {});
 /// What was lost of this rank's input and what the rank lost of the means that it rounds are kept apart, by parameter,
 /// in float (double for double), and survive other buckets; what is not finite leaves the residual as it was. The state
 /// belongs to one rank: threads that are ranks make a hook each. After a pass that ended in an error the residuals of
-/// its complete buckets count as delivered. Host memory.
+/// its complete buckets count as delivered, and so does what comes out for a parameter that no rank has used
+/// (find_unused_parameters), whose gradient stays what it was. Host memory.
 /// 	hrows InvalidArgument for an inner hook that is empty or does not report its losses (HookTraits).
 Hook error_feedback(Hook inner);
 /// 1-bit compression with error feedback at the worker and at the rank that rounds the mean:

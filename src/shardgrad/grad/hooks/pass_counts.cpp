@@ -20,9 +20,10 @@ std::uint32_t PassCounts::next(const std::string& parameter) {
 }
 
 void PassCounts::save(const std::string& prefix, StateEntries& to) const {
+  const std::string begin = prefix + quantity;
   const std::lock_guard lock(mutex_);
   for (const auto& [parameter, count] : counts_)
-    to.add(prefix + quantity + parameter, StateRule::replicated, DataType::uint32, &count, 1);
+    to.add(begin + parameter, StateRule::replicated, DataType::uint32, &count, 1);
 }
 
 void PassCounts::load(const std::string& prefix, const StateEntries& from) {
@@ -30,10 +31,8 @@ void PassCounts::load(const std::string& prefix, const StateEntries& from) {
   std::map<std::string, std::uint32_t> counts;
   for (const StateEntry& entry : from.all()) {
     if (!entry.name.starts_with(begin)) continue;
-    if (entry.type != DataType::uint32 || entry.count() != 1)
-      throw InvalidArgument("HookState: \"" + entry.name + "\" has " + std::to_string(entry.count()) + " elements of " +
-                            std::string(name_of(entry.type)) + "; wanted is one of uint32");
-    std::memcpy(&counts[entry.name.substr(begin.size())], entry.bytes.data(), sizeof(std::uint32_t));
+    const StateEntry* count = from.find(entry.name, DataType::uint32, 1);
+    std::memcpy(&counts[entry.name.substr(begin.size())], count->bytes.data(), sizeof(std::uint32_t));
   }
   const std::lock_guard lock(mutex_);
   counts_ = std::move(counts);

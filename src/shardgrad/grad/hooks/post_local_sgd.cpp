@@ -27,12 +27,8 @@ class PassCount final : public HookState {
 
   void load(const std::string& prefix, const StateEntries& from) override {
     std::uint64_t passes = 0;
-    if (const StateEntry* entry = from.find(prefix + "passes")) {
-      if (entry->type != DataType::uint64 || entry->count() != 1)
-        throw InvalidArgument("HookState: \"" + entry->name + "\" has " + std::to_string(entry->count()) +
-                              " elements of " + std::string(name_of(entry->type)) + "; wanted is one of uint64");
+    if (const StateEntry* entry = from.find(prefix + "passes", DataType::uint64, 1))
       std::memcpy(&passes, entry->bytes.data(), sizeof passes);
-    }
     if (inner_) inner_->load(prefix + "inner/", from);
     passes_ = passes;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// The hooks whose wire carries coded blocks: quantize and one_bit. Accuracy and bytes: docs/design.md.
+// The hooks whose wire carries coded blocks: quantize and one_bit_codec. Accuracy and bytes: docs/design.md.
 #include <shardgrad/comm/coded_reduce.hpp>
 #include <shardgrad/grad/hooks/detail/mean.hpp>
 #include <shardgrad/grad/hooks/detail/pass_counts.hpp>
@@ -85,7 +85,7 @@ class OptionText {
 Hook quantize(const QuantizeOptions& options) {
   if (options.format == BlockFormat::sign || options.format == BlockFormat::sign_or_zero)
     throw InvalidArgument("hooks::quantize: the format " + std::string(name_of(options.format)) +
-                          " belongs to hooks::one_bit");
+                          " belongs to hooks::one_bit_codec");
   const bool is_stochastic = options.rounding == Rounding::stochastic;
   OptionText text;
   text.add("block", options.block_count, QuantizeOptions{}.block_count);

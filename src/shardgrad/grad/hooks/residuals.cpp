@@ -26,13 +26,10 @@ struct Names {
   std::string own, of_mean, place;
 };
 
-const StateEntry* find_fitting(const StateEntries& from, const std::string& name, DataType type, std::size_t count) {
-  const StateEntry* entry = from.find(name);
+/// As StateEntries::find, where there must be one.
+const StateEntry* find_beside(const StateEntries& from, const std::string& name, DataType type, std::size_t count) {
+  const StateEntry* entry = from.find(name, type, count);
   if (entry == nullptr) throw InvalidArgument("HookState: there is no \"" + name + "\"");
-  if (entry->type != type || entry->count() != count)
-    throw InvalidArgument("HookState: \"" + name + "\" has " + std::to_string(entry->count()) + " elements of " +
-                          std::string(name_of(entry->type)) + "; wanted are " + std::to_string(count) + " of " +
-                          std::string(name_of(type)));
   return entry;
 }
 
@@ -89,8 +86,8 @@ void Residuals::load(const std::string& prefix, const StateEntries& from) {
     if (own.type != DataType::float32 && own.type != DataType::float64)
       throw InvalidArgument("HookState: \"" + own.name + "\" is of " + std::string(name_of(own.type)) +
                             "; wanted is float32 or float64");
-    const StateEntry* of_mean = find_fitting(from, names.of_mean + parameter, own.type, own.count());
-    const StateEntry* placed = find_fitting(from, names.place + parameter, DataType::uint64, Place{}.size());
+    const StateEntry* of_mean = find_beside(from, names.of_mean + parameter, own.type, own.count());
+    const StateEntry* placed = find_beside(from, names.place + parameter, DataType::uint64, Place{}.size());
     Place place;
     std::memcpy(place.data(), placed->bytes.data(), placed->bytes.size());
     Residual& residual = residuals.try_emplace(parameter, own.type, own.count()).first->second;
