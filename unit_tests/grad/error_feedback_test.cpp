@@ -201,8 +201,7 @@ TEST(ErrorFeedback, goes_on_bitwise_from_saved_state) {
     const auto step_of = [&](const sg::Hook& hook, int step) {
       std::vector<float> input(300);
       for (std::size_t i = 0; i < input.size(); ++i)
-        input[i] =
-            static_cast<float>(support::random_normal(static_cast<std::uint64_t>(comm.rank() * 100 + step), i));
+        input[i] = static_cast<float>(support::random_normal(static_cast<std::uint64_t>(comm.rank() * 100 + step), i));
       OneBucket<float> one(input);
       hook({comm, divisor}, one.bucket).wait();
       return one.values;

@@ -20,11 +20,26 @@ std::string error_of(const std::string& text) {
 }
 
 TEST(ParseHook, understands_every_name_that_a_hook_gives_itself) {
-  for (const char* text :
-       {"allreduce", "fp16", "bf16", "noop", "fp16(allreduce)", "bf16(noop)", "bf16(fp16(allreduce))",
-        "bf16:float_second_hop=1", "fp16:float_second_hop=1,chunk_count=1000", "fp16(bf16:chunk_count=7)", "int8",
-        "int4:block=64", "e4m3:stochastic=1,seed=9", "e5m2:block=32,stochastic=1,chunk_count=99", "onebit_codec",
-        "onebit_codec:block=128,mask=0", "bf16(int8)", "ef(int4)", "mixed:type=float32(bf16)", "post_local_sgd:start=7(int8)"}) {
+  for (const char* text : {"allreduce",
+                           "fp16",
+                           "bf16",
+                           "noop",
+                           "fp16(allreduce)",
+                           "bf16(noop)",
+                           "bf16(fp16(allreduce))",
+                           "bf16:float_second_hop=1",
+                           "fp16:float_second_hop=1,chunk_count=1000",
+                           "fp16(bf16:chunk_count=7)",
+                           "int8",
+                           "int4:block=64",
+                           "e4m3:stochastic=1,seed=9",
+                           "e5m2:block=32,stochastic=1,chunk_count=99",
+                           "onebit_codec",
+                           "onebit_codec:block=128,mask=0",
+                           "bf16(int8)",
+                           "ef(int4)",
+                           "mixed:type=float32(bf16)",
+                           "post_local_sgd:start=7(int8)"}) {
     const auto hook = sg::hooks::parse(text);
     EXPECT_TRUE(hook);
     EXPECT_EQ(hook.name(), text);

@@ -59,8 +59,8 @@ void begin(Working& working, detail::Residuals& state, const HookContext& contex
   working.feedback.residual = working.residual_memory.buffer(flat.count, type);
   working.residuals.clear();
   for (const BucketEntry& entry : bucket.entries()) {
-    auto& residual = state.of((*bucket.parameter_table())[entry.parameter], entry, flat.count, context.comm.size(),
-                              context.divisor);
+    auto& residual =
+        state.of((*bucket.parameter_table())[entry.parameter], entry, flat.count, context.comm.size(), context.divisor);
     add_in_place(residual.own, input.buffer.slice(entry.offset, entry.count));
     convert(residual.of_mean, working.feedback.residual.slice(entry.offset, entry.count));
     working.residuals.push_back(&residual);

@@ -70,8 +70,7 @@ void Residuals::save(const std::string& prefix, StateEntries& to) const {
   for (const auto& [parameter, residual] : residuals_) {
     const Place place{residual.bucket_count, residual.offset, static_cast<std::uint64_t>(residual.ranks)};
     to.add(names.own + parameter, StateRule::mean, residual.type, residual.own.data, residual.own.count);
-    to.add(names.of_mean + parameter, StateRule::sum, residual.type, residual.of_mean.data,
-           residual.of_mean.count);
+    to.add(names.of_mean + parameter, StateRule::sum, residual.type, residual.of_mean.data, residual.of_mean.count);
     to.add(names.place + parameter, StateRule::replicated, DataType::uint64, place.data(), place.size());
   }
   if (inner_) inner_->save(prefix + "inner/", to);
