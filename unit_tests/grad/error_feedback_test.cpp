@@ -30,6 +30,11 @@ std::vector<sg::Hook> lossy_hooks() {
   return hooks;
 }
 
+/// What rank `rank` gives in pass `step`.
+double value_of(int rank, int step, std::size_t i) {
+  return support::random_normal(1000 * static_cast<std::uint64_t>(rank) + static_cast<std::uint64_t>(step), i);
+}
+
 /// Mean over the ranks, in double.
 std::vector<double> mean_of(const sg::Communicator& comm, const std::vector<double>& values) {
   OneBucket<double> one(values);
@@ -70,7 +75,7 @@ void expect_identity(const sg::Communicator& comm, const sg::Hook& hook, std::si
   for (int step = 0; step < steps; ++step) {
     for (std::size_t i = 0; i < count; ++i) {
       const double drift = 0.1 * static_cast<double>(i % 7);
-      const double value = support::random_normal(static_cast<std::uint64_t>(comm.rank() * 1000 + step), i) + drift;
+      const double value = value_of(comm.rank(), step, i) + drift;
       one.values[i] = static_cast<T>(static_cast<float>(value));
       given[i] += as_double(one.values[i]);
     }
@@ -200,8 +205,7 @@ TEST(ErrorFeedback, goes_on_bitwise_from_saved_state) {
     const auto divisor = static_cast<double>(comm.size());
     const auto step_of = [&](const sg::Hook& hook, int step) {
       std::vector<float> input(300);
-      for (std::size_t i = 0; i < input.size(); ++i)
-        input[i] = static_cast<float>(support::random_normal(static_cast<std::uint64_t>(comm.rank() * 100 + step), i));
+      for (std::size_t i = 0; i < input.size(); ++i) input[i] = static_cast<float>(value_of(comm.rank(), step, i));
       OneBucket<float> one(input);
       hook({comm, divisor}, one.bucket).wait();
       return one.values;

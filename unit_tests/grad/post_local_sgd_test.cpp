@@ -125,7 +125,7 @@ TEST(MixedPrecision, a_wider_type_keeps_what_the_inner_hook_would_round) {
       return hooks::mixed_precision(
           type,
           sg::Hook("sum_and_mean", [sum = hooks::allreduce()](const sg::HookContext& context, sg::GradBucket& bucket) {
-            return sum({context.comm, 1.0 / 4}, bucket).then([&bucket, context](const sg::FlatBuffer& result) {
+            return sum({context.comm, 1.0 / 4}, bucket).then([context](const sg::FlatBuffer& result) {
               sg::convert(result.buffer, result.buffer, 1.0 / (4.0 * context.divisor));
               return result;
             });

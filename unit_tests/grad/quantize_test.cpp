@@ -251,7 +251,8 @@ std::vector<std::vector<float>> reduced(const sg::Communicator& comm, const std:
   reducer.register_comm_hook(hooks::parse(name));
   for (int pass = 0; pass < 2; ++pass) {
     gradients.fill([&](std::size_t p, std::size_t i) {
-      return support::random_normal(static_cast<std::uint64_t>(comm.rank() + 100 * pass), 5000 * p + i);
+      return support::random_normal(static_cast<std::uint64_t>(comm.rank()) + 100 * static_cast<std::uint64_t>(pass),
+                                    5000 * p + i);
     });
     gradients::backward(reducer, counts.size());
   }
