@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <fstream>
@@ -47,13 +48,13 @@ inline void measure(std::vector<Subject>& subjects, int warmups, int repeats) {
 /// The value below which a share of the samples lies, 0.5 for the median.
 inline double percentile(std::vector<double> samples, double share) {
   if (samples.empty()) return 0.0;
-  const auto at = static_cast<std::size_t>(share * static_cast<double>(samples.size() - 1) + 0.5);
+  const auto at = static_cast<std::size_t>(std::lround(share * static_cast<double>(samples.size() - 1)));
   std::nth_element(samples.begin(), samples.begin() + static_cast<std::ptrdiff_t>(at), samples.end());
   return samples[at];
 }
 
 /// Adds {"name": ..., "samples_us": [...]} and what else is known of a subject.
-inline nlohmann::json to_json(const Subject& subject, nlohmann::json more = {}) {
+inline nlohmann::json to_json(const Subject& subject, const nlohmann::json& more = {}) {
   nlohmann::json result = {{"name", subject.name}, {"samples_us", subject.samples_us}};
   result.update(more);
   return result;

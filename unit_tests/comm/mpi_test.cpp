@@ -149,10 +149,12 @@ TEST(Mpi, options_that_differ_are_an_error_on_every_rank) {
 }
 
 TEST(Mpi, a_bad_environment_variable_of_one_rank_is_an_error_on_every_rank) {
+  // NOLINTBEGIN(concurrency-mt-unsafe): no other thread reads the environment here
   if (support::world_rank() == support::world_size() - 1) setenv("SHARDGRAD_CHUNK_LIMIT", "many", 1);
   support::expect_throw_same_text_on_all_ranks([] { (void)sg::Communicator::world(); },
                                                "SHARDGRAD_CHUNK_LIMIT is 'many'");
   unsetenv("SHARDGRAD_CHUNK_LIMIT");
+  // NOLINTEND(concurrency-mt-unsafe)
   const auto comm = sg::Communicator::world();
   sg::barrier(comm).wait();
 }

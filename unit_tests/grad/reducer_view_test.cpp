@@ -13,7 +13,6 @@ namespace {
 
 namespace sg = shardgrad;
 using gradients::backward;
-using gradients::expect_contains;
 using gradients::in_mb;
 using gradients::small_buckets;
 

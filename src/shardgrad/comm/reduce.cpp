@@ -277,6 +277,7 @@ std::size_t ReduceWorkspace::allocated_bytes() const {
 // chunk, 162 ms with 128 Ki (MPI_Allreduce in float: 219 to 440 ms). In shared memory: 6.2, 9.1, - and 6.2 ms (8.2 ms).
 std::size_t default_reduce_chunk_count() {
   static const std::size_t count = [] {
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): read once; the application does not change its environment meanwhile
     const char* text = std::getenv("SHARDGRAD_REDUCE_CHUNK");
     if (text == nullptr || *text == '\0') return std::size_t{1} << 18;
     std::size_t value = 0;

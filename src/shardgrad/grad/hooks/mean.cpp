@@ -20,7 +20,7 @@ void WorkspacePool::give_back(std::unique_ptr<ReduceWorkspace> workspace) {
 Future<FlatBuffer> mean_in_place(const std::string& label, const HookContext& context, const GradBucket& bucket,
                                  const WireFormat& wire, std::size_t chunk_count,
                                  const std::shared_ptr<WorkspacePool>& workspaces) {
-  const FlatBuffer flat = bucket.flat();
+  const FlatBuffer& flat = bucket.flat();
   OrderedReduceOptions options;
   options.scale = 1.0 / context.divisor;
   options.wire = wire;
