@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-# Finds what the library itself needs: Kokkos, MPI, threads. Tests, perf tests and examples find their own.
+# Finds what the library itself needs: Kokkos, MPI, threads, BLAS. Tests, perf tests and examples find their own.
 
 if(NOT TARGET Kokkos::kokkos)
   find_package(Kokkos CONFIG REQUIRED)
@@ -27,6 +27,12 @@ endif()
 
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
+
+# For the products of PowerSGD.
+if(NOT TARGET BLAS::BLAS)
+  set(BLA_SIZEOF_INTEGER 4)
+  find_package(BLAS REQUIRED)
+endif()
 
 message(STATUS "shardgrad ${PROJECT_VERSION}: Kokkos ${Kokkos_VERSION} (${Kokkos_DEVICES}), MPI ${MPI_CXX_VERSION} "
                "(${MPIEXEC_EXECUTABLE})")

@@ -30,7 +30,8 @@ struct Options {
                                     "int4",
                                     "e4m3",
                                     "e5m2",
-                                    "onebit_codec"};
+                                    "onebit_codec",
+                                    "powersgd:rank=4,start=0"};
   std::string json;
 };
 
@@ -73,21 +74,28 @@ double allowed_error(const std::string& name) {
   return 0;
 }
 
-/// A bucket of its own for one hook.
+/// A bucket of its own for one hook: four square matrices, as large as there is room for, and a vector with the rest.
 struct HookRun {
   Values values;
   std::vector<sg::GradParameter> parameters;
+  std::vector<sg::BucketEntry> entries;
   sg::Hook hook;
   sg::HookContext context;
   std::unique_ptr<sg::GradBucket> bucket;
 
   HookRun(const sg::Communicator& comm, const std::string& name, std::size_t count)
       : values("shardgrad::perf::bucket", count),
-        parameters(1, {"w", sg::tensor_ref_of(values)}),
         hook(sg::hooks::parse(name)),
-        context{comm, static_cast<double>(comm.size())},
-        bucket(std::make_unique<sg::GradBucket>(0, true, sg::FlatBuffer{sg::buffer_of(values), nullptr},
-                                                std::vector<sg::BucketEntry>{{0, 0, count}}, &parameters)) {
+        context{comm, static_cast<double>(comm.size())} {
+    const auto side = static_cast<std::size_t>(std::sqrt(static_cast<double>(count) / 4));
+    for (std::size_t offset = 0; offset < count; offset += entries.back().count) {
+      sg::TensorRef tensor{nullptr, sg::DataType::float32, sg::MemoryKind::host, 1, {count - offset}, {1}};
+      if (side > 0 && entries.size() < 4) tensor = {nullptr, tensor.type, tensor.memory, 2, {side, side}, {side, 1}};
+      entries.push_back({entries.size(), offset, tensor.count()});
+      parameters.push_back({"w" + std::to_string(entries.size()), tensor});
+    }
+    const sg::FlatBuffer flat{sg::buffer_of(values), nullptr};
+    bucket = std::make_unique<sg::GradBucket>(0, true, flat, entries, &parameters);
     fill(values, comm.rank());
   }
 

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -25,7 +26,7 @@ struct Feedback {
   /// where the input is not.
   Buffer loss;
   /// In and out: added to the mean by the rank that rounds it, before it does, and then what that rounding lost.
-  /// Elements whose mean other ranks round are not touched.
+  /// Elements whose mean other ranks round are not touched. Empty for hooks that do not use it (HookTraits).
   Buffer residual;
 };
 
@@ -38,14 +39,21 @@ struct HookContext {
   /// Null, or where the hook has to report its losses (only asked of hooks whose traits promise it). Stays until the
   /// hook's future is complete.
   const Feedback* feedback = nullptr;
+  /// The type in which hooks that choose no type of their own send real numbers; without one, the bucket's. A wrapper
+  /// that hands on a wider bucket than it has got says here what it had (error_feedback).
+  std::optional<DataType> wire = std::nullopt;
 };
 
 /// What a hook tells of itself.
 struct HookTraits {
   /// The hook fills HookContext::feedback, so error_feedback can wrap it.
   bool reports_loss = false;
+  /// It needs Feedback::residual. False: all that it loses is in Feedback::loss.
+  bool uses_residual = true;
   /// What the hook remembers from pass to pass; null for nothing.
-  std::shared_ptr<HookState> state;
+  std::shared_ptr<HookState> state = nullptr;
+  /// One line on what the hook has done so far, for reports; empty for a hook that has nothing to say.
+  std::function<std::string()> report = {};
 };
 
 /// Takes a bucket and returns the future of the flat reduced result: the bucket's own buffer or a new one, of the

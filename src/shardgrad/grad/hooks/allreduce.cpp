@@ -8,7 +8,8 @@ namespace shardgrad::hooks {
 Hook allreduce() {
   return Hook("allreduce",
               [workspaces = std::make_shared<detail::WorkspacePool>()](const HookContext& context, GradBucket& bucket) {
-                const WireFormat wire{bucket.buffer().type, bucket.buffer().type};
+                const DataType type = context.wire.value_or(bucket.buffer().type);
+                const WireFormat wire{type, type};
                 return detail::mean_in_place("shardgrad::hooks::allreduce", context, bucket, wire, 0, workspaces);
               },
               {.reports_loss = true, .state = nullptr});

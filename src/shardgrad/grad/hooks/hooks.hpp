@@ -5,6 +5,7 @@
 #include <shardgrad/comm/reduce.hpp>
 #include <shardgrad/core/block_codec.hpp>
 #include <shardgrad/grad/hook.hpp>
+#include <shardgrad/grad/hooks/power_sgd.hpp>
 
 #include <cstdint>
 #include <string_view>
@@ -87,7 +88,7 @@ Hook one_bit_codec(const OneBitOptions& options = {});
 /// belongs to one rank: threads that are ranks make a hook each. After a pass that ended in an error the residuals of
 /// its complete buckets count as delivered, and so does what comes out for a parameter that no rank has used
 /// (find_unused_parameters), whose gradient stays what it was. Host memory.
-/// 	hrows InvalidArgument for an inner hook that is empty or does not report its losses (HookTraits).
+/// \throws InvalidArgument for an inner hook that is empty or does not report its losses (HookTraits).
 Hook error_feedback(Hook inner);
 /// 1-bit compression with error feedback at the worker and at the rank that rounds the mean:
 /// error_feedback(one_bit_codec(options)).
@@ -96,7 +97,8 @@ Hook one_bit(const OneBitOptions& options = {});
 Hook noop();
 
 /// A hook by name, as on command lines: "allreduce", "fp16", "bf16", "noop", "int8", "int4", "e4m3", "e5m2",
-/// "onebit", "onebit_codec", and wrappers "fp16(allreduce)", "bf16(...)", "ef(int4)"; options after a colon:
+/// "onebit", "onebit_codec", "powersgd:rank=4,start=10" (with error feedback), "powersgd_codec" (without),
+/// "batched_powersgd", and wrappers "fp16(allreduce)", "bf16(...)", "ef(int4)"; options after a colon:
 /// "bf16:float_second_hop=1", "int8:block=128,stochastic=1,seed=7", "onebit_codec:mask=0",
 /// "mixed:type=float32(allreduce)", "post_local_sgd:start=100(allreduce)" (without a subgroup: a name carries no
 /// communicator).

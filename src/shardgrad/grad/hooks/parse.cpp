@@ -52,6 +52,23 @@ class Options {
     return number;
   }
 
+  double take_number(const std::string& name, double otherwise) {
+    const auto value = take(name);
+    if (!value) return otherwise;
+    double number = 0;
+    const char* end = value->data() + value->size();
+    const auto [stop, error] = std::from_chars(value->data(), end, number);
+    if (error != std::errc() || stop != end)
+      fail(in_quotes(*value) + " is not a number, for option " + in_quotes(name) + " of " + in_quotes(hook_));
+    return number;
+  }
+
+  std::optional<DataType> take_optional_type(const std::string& name) {
+    if (values_.contains(name)) return take_type(name);
+    take(name);
+    return std::nullopt;
+  }
+
   /// \throws InvalidArgument when it is missing or no type of this name exists.
   DataType take_type(const std::string& name) {
     const auto value = take(name);
@@ -117,6 +134,24 @@ Hook make_post_local_sgd(Options& options, const Hook& inner) {
   return post_local_sgd(result, inner);
 }
 
+PowerSgdOptions power_sgd_options(Options& options) {
+  PowerSgdOptions result;
+  result.rank = options.take_count("rank", result.rank);
+  result.start = options.take_count("start", result.start);
+  result.min_compression_rate = options.take_number("min_rate", result.min_compression_rate);
+  result.warm_start = options.take_bool("warm_start", result.warm_start);
+  result.seed = options.take_count("seed", result.seed);
+  result.wire = options.take_optional_type("wire");
+  result.chunk_count = options.take_count("chunk_count", result.chunk_count);
+  return result;
+}
+
+Hook make_batched_power_sgd(Options& options, const Hook&) {
+  PowerSgdOptions result = power_sgd_options(options);
+  result.is_batched = true;
+  return power_sgd(result);
+}
+
 struct Entry {
   std::string_view name;
   bool is_wrapper;
@@ -134,6 +169,10 @@ constexpr Entry entries[] = {
     {"e5m2", false, make_quantize<BlockFormat::e5m2>},
     {"onebit", false, [](Options& options, const Hook&) { return one_bit(one_bit_options(options)); }},
     {"onebit_codec", false, [](Options& options, const Hook&) { return one_bit_codec(one_bit_options(options)); }},
+    {"powersgd", false, [](Options& options, const Hook&) { return power_sgd(power_sgd_options(options)); }},
+    {"powersgd_codec", false,
+     [](Options& options, const Hook&) { return power_sgd_codec(power_sgd_options(options)); }},
+    {"batched_powersgd", false, make_batched_power_sgd},
     {"ef", true, [](Options&, const Hook& inner) { return error_feedback(inner); }},
     {"fp16", true, [](Options&, const Hook& inner) { return fp16_wrapper(inner); }},
     {"bf16", true, [](Options&, const Hook& inner) { return bf16_wrapper(inner); }},

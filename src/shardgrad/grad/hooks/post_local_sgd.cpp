@@ -47,6 +47,7 @@ Hook post_local_sgd(const PostLocalSgdOptions& options, Hook inner) {
   const std::string name = "post_local_sgd:start=" + std::to_string(options.start) +
                            (has_subgroup ? ",subgroup=1(" : "(") + inner.name() + ")";
   const auto state = std::make_shared<PassCount>(inner.traits().state);
+  const HookTraits traits{.reports_loss = false, .state = state, .report = inner.traits().report};
   const Hook local = has_subgroup ? allreduce() : noop();
   const auto function = [options, has_subgroup, state, local, inner = std::move(inner)](const HookContext& context,
                                                                                         GradBucket& bucket) {
@@ -60,7 +61,7 @@ Hook post_local_sgd(const PostLocalSgdOptions& options, Hook inner) {
     }
     return local(own, bucket);
   };
-  return Hook(name, function, {.reports_loss = false, .state = state});
+  return Hook(name, function, traits);
 }
 
 }  // namespace shardgrad::hooks

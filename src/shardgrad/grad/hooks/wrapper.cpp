@@ -34,7 +34,7 @@ struct Narrowed {
     feedback = outer;
     if (outer.loss.type != DataType::float64) return;
     feedback.loss = loss_memory.buffer(count, DataType::float32);
-    feedback.residual = residual_memory.buffer(count, DataType::float32);
+    feedback.residual = residual_memory.buffer(outer.residual.count, DataType::float32);
     convert(outer.residual, feedback.residual);
   }
 

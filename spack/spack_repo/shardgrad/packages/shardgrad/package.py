@@ -20,6 +20,7 @@ class Shardgrad(CMakePackage):
     depends_on("cmake@3.25:", type="build")
     depends_on("kokkos@4.7:5 cxxstd=20")
     depends_on("mpi@3.1:")
+    depends_on("blas")
     depends_on("googletest@1.12:", type="test")
     depends_on("python@3.9:", type="test")
 
