@@ -26,7 +26,9 @@ std::vector<sg::Hook> lossy_hooks() {
   std::vector<sg::Hook> hooks;
   for (const char* text :
        {"ef(bf16)", "ef(fp16)", "ef(bf16:float_second_hop=1)", "ef(int8)", "ef(int4)", "ef(e4m3)", "ef(e5m2:block=32)",
-        "ef(int8:stochastic=1)", "ef(bf16(int8))", "onebit", "onebit:mask=0", "batched_powersgd:rank=2,start=1"})
+        "ef(int8:stochastic=1)", "ef(bf16(int8))", "onebit", "onebit:mask=0", "batched_powersgd:rank=2,start=1",
+        "ef(topk:ratio=0.1)", "ef(topk)", "ef(randomk:ratio=0.2)", "ef(bf16(topk:ratio=0.1))",
+        "ef(bf16(randomk:ratio=0.3))", "ef(randomk:ratio=0.5,unbiased=1)"})
     hooks.push_back(sg::hooks::parse(text));
   return hooks;
 }

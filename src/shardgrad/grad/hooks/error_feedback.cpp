@@ -3,6 +3,7 @@
 #include <shardgrad/comm/detail/reduce_feedback.hpp>
 #include <shardgrad/comm/detail/scratch.hpp>
 #include <shardgrad/core/elementwise.hpp>
+#include <shardgrad/grad/hooks/detail/all_finite.hpp>
 #include <shardgrad/grad/hooks/detail/residuals.hpp>
 #include <shardgrad/grad/hooks/hooks.hpp>
 
@@ -37,9 +38,7 @@ void keep_finite_as(const Buffer& from, const Buffer& to) {
     const auto* source = static_cast<const T*>(from.data) + first;
     auto* target = static_cast<T*>(to.data) + first;
     const std::size_t count = std::min(block, to.count - first);
-    unsigned not_finite = 0;
-    for (std::size_t i = 0; i < count; ++i) not_finite |= source[i] * T(0) != T(0) ? 1u : 0u;
-    if (not_finite == 0)
+    if (detail::all_finite(source, count))
       std::copy_n(source, count, target);
     else
       for (std::size_t i = 0; i < count; ++i) target[i] = std::isfinite(source[i]) ? source[i] : target[i];

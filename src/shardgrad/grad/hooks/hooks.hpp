@@ -6,6 +6,7 @@
 #include <shardgrad/core/block_codec.hpp>
 #include <shardgrad/grad/hook.hpp>
 #include <shardgrad/grad/hooks/power_sgd.hpp>
+#include <shardgrad/grad/hooks/sparsify.hpp>
 
 #include <cstdint>
 #include <string_view>
@@ -98,10 +99,10 @@ Hook noop();
 
 /// A hook by name, as on command lines: "allreduce", "fp16", "bf16", "noop", "int8", "int4", "e4m3", "e5m2",
 /// "onebit", "onebit_codec", "powersgd:rank=4,start=10" (with error feedback), "powersgd_codec" (without),
-/// "batched_powersgd", and wrappers "fp16(allreduce)", "bf16(...)", "ef(int4)"; options after a colon:
-/// "bf16:float_second_hop=1", "int8:block=128,stochastic=1,seed=7", "onebit_codec:mask=0",
-/// "mixed:type=float32(allreduce)", "post_local_sgd:start=100(allreduce)" (without a subgroup: a name carries no
-/// communicator).
+/// "batched_powersgd", "topk:ratio=0.01", "randomk:ratio=0.01,seed=7,unbiased=1", and wrappers "fp16(allreduce)",
+/// "bf16(...)", "ef(int4)"; options after a colon: "bf16:float_second_hop=1", "int8:block=128,stochastic=1,seed=7",
+/// "onebit_codec:mask=0", "mixed:type=float32(allreduce)", "post_local_sgd:start=100(allreduce)" (without a subgroup: a
+/// name carries no communicator).
 /// \throws InvalidArgument naming what is unknown and what there is.
 Hook parse(std::string_view text);
 

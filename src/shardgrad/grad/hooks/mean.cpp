@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The lane operation of allreduce and of the 16-bit hooks.
+#include <shardgrad/comm/detail/scratch.hpp>
+#include <shardgrad/core/elementwise.hpp>
 #include <shardgrad/grad/hooks/detail/mean.hpp>
 
 namespace shardgrad::hooks::detail {
@@ -36,6 +38,38 @@ Future<FlatBuffer> mean_in_place(const std::string& label, const HookContext& co
     workspaces->give_back(std::move(workspace));  // one that an error was thrown through is not used again
   };
   return context.comm.enqueue(label, reduce).then([flat] { return flat; });
+}
+
+namespace {
+
+/// What mean_without_residual keeps with a bucket.
+struct OwnResidual {
+  shardgrad::detail::Scratch memory{"shardgrad::hooks::mean::residual"};
+  Feedback feedback;
+};
+
+}  // namespace
+
+Future<FlatBuffer> mean_without_residual(const std::string& label, const HookContext& context, GradBucket& bucket,
+                                         const WireFormat& wire, std::size_t chunk_count,
+                                         const std::shared_ptr<WorkspacePool>& workspaces) {
+  if (context.feedback == nullptr) return mean_in_place(label, context, bucket, wire, chunk_count, workspaces);
+  static constexpr char key = 0;
+  auto& own = bucket.kept<OwnResidual>(&key);
+  const Buffer& loss = context.feedback->loss;
+  own.feedback = {loss, own.memory.buffer(loss.count, loss.type)};
+  fill_zero(own.feedback.residual);
+  HookContext inner = context;
+  inner.feedback = &own.feedback;
+  return mean_in_place(label, inner, bucket, wire, chunk_count, workspaces)
+      .then([&own, divisor = context.divisor](const FlatBuffer& result) {
+        const ReduceFeedback lost{own.feedback.loss, own.feedback.residual};
+        if (lost.contribution_loss.type == DataType::float64)
+          add_loss_of_mean<double>(lost, divisor);
+        else
+          add_loss_of_mean<float>(lost, divisor);
+        return result;
+      });
 }
 
 }  // namespace shardgrad::hooks::detail

@@ -152,6 +152,21 @@ Hook make_batched_power_sgd(Options& options, const Hook&) {
   return power_sgd(result);
 }
 
+Hook make_top_k(Options& options, const Hook&) {
+  TopKOptions result;
+  result.ratio = options.take_number("ratio", result.ratio);
+  return top_k(result);
+}
+
+Hook make_random_k(Options& options, const Hook&) {
+  RandomKOptions result;
+  result.ratio = options.take_number("ratio", result.ratio);
+  result.seed = options.take_count("seed", result.seed);
+  result.is_unbiased = options.take_bool("unbiased", result.is_unbiased);
+  result.chunk_count = options.take_count("chunk_count", result.chunk_count);
+  return random_k(result);
+}
+
 struct Entry {
   std::string_view name;
   bool is_wrapper;
@@ -173,6 +188,8 @@ constexpr Entry entries[] = {
     {"powersgd_codec", false,
      [](Options& options, const Hook&) { return power_sgd_codec(power_sgd_options(options)); }},
     {"batched_powersgd", false, make_batched_power_sgd},
+    {"topk", false, make_top_k},
+    {"randomk", false, make_random_k},
     {"ef", true, [](Options&, const Hook& inner) { return error_feedback(inner); }},
     {"fp16", true, [](Options&, const Hook& inner) { return fp16_wrapper(inner); }},
     {"bf16", true, [](Options&, const Hook& inner) { return bf16_wrapper(inner); }},

@@ -4,7 +4,9 @@
 #include <shardgrad/comm/detail/scratch.hpp>
 #include <shardgrad/core/elementwise.hpp>
 #include <shardgrad/core/error.hpp>
+#include <shardgrad/grad/hooks/detail/all_finite.hpp>
 #include <shardgrad/grad/hooks/detail/mean.hpp>
+#include <shardgrad/grad/hooks/detail/number_text.hpp>
 #include <shardgrad/grad/hooks/detail/power_sgd_plan.hpp>
 #include <shardgrad/grad/hooks/hooks.hpp>
 
@@ -32,7 +34,6 @@ struct Working {
   shardgrad::detail::Scratch residual_memory{"shardgrad::hooks::power_sgd::residual"};
   shardgrad::detail::Scratch loss_memory{"shardgrad::hooks::power_sgd::loss"};
   detail::PowerSgdPlan plan;
-  Feedback feedback;  ///< of a pass without compression
 };
 
 /// What all copies of a hook share.
@@ -51,19 +52,6 @@ struct Task {
   const Feedback* feedback = nullptr;
   DataType wire = DataType::float32;
 };
-
-template <class T>
-bool is_finite(const T* values, std::size_t count) {
-  return std::all_of(values, values + count, [](T value) { return std::isfinite(value); });
-}
-
-/// What was lost of a mean counts as a loss of the input of the rank that rounded it.
-template <class T>
-void add_loss_of_mean(const ReduceFeedback& lost, double divisor) {
-  T* loss = static_cast<T*>(lost.contribution_loss.data);
-  const T* of_mean = static_cast<const T*>(lost.result_residual.data);
-  for (std::size_t i = 0; i < lost.contribution_loss.count; ++i) loss[i] += static_cast<T>(divisor) * of_mean[i];
-}
 
 /// One pass of a bucket, calculated in T: float, or double for float64.
 template <class T>
@@ -132,7 +120,7 @@ class Pass {
   void make_right(const PowerSgdMatrix& matrix) {
     T* left = values_of(left_, matrix.left_offset);
     T* right = values_of(sent_, matrix.right_offset);
-    if (!is_finite(left, matrix.shape.rows * matrix.rank)) {
+    if (!detail::all_finite(left, matrix.shape.rows * matrix.rank)) {
       std::fill_n(right, matrix.shape.columns * matrix.rank, T(0));
       return;
     }
@@ -152,7 +140,7 @@ class Pass {
 
   /// What of this rank's Q and rest has really arrived.
   void subtract_losses() {
-    add_loss_of_mean<T>(lost_, task_.divisor);
+    detail::add_loss_of_mean<T>(lost_, task_.divisor);
     T* sent = values_of(sent_, 0);
     const T* lost = values_of(lost_.contribution_loss, 0);
     for (std::size_t i = 0; i < sent_.count; ++i) sent[i] -= lost[i];
@@ -164,7 +152,7 @@ class Pass {
     T* loss = loss_.count > 0 ? values_of(loss_, matrix.offset) : nullptr;
     const T* left = values_of(left_, matrix.left_offset);
     const T* right = values_of(received_, matrix.right_offset);
-    if (!is_finite(left, matrix.shape.rows * matrix.rank) || !is_finite(right, right_count)) {
+    if (!detail::all_finite(left, matrix.shape.rows * matrix.rank) || !detail::all_finite(right, right_count)) {
       std::fill_n(work, matrix.shape.count(), std::numeric_limits<T>::quiet_NaN());
       if (loss != nullptr) std::copy_n(work, matrix.shape.count(), loss);
       ++shared_.statistics->matrices_not_finite;
@@ -214,29 +202,6 @@ class Pass {
   ReduceFeedback lost_;
 };
 
-/// The whole bucket as allreduce does it.
-Future<FlatBuffer> launch_uncompressed(const Shared& shared, Working& working, const HookContext& context,
-                                       const GradBucket& bucket, DataType wire) {
-  HookContext with_residual = context;
-  if (context.feedback != nullptr) {
-    const Buffer& loss = context.feedback->loss;
-    working.feedback = {loss, working.residual_memory.buffer(loss.count, loss.type)};
-    fill_zero(working.feedback.residual);
-    with_residual.feedback = &working.feedback;
-  }
-  const auto reduced = detail::mean_in_place("shardgrad::hooks::powersgd", with_residual, bucket, {wire, wire},
-                                             shared.options.chunk_count, shared.workspaces);
-  if (context.feedback == nullptr) return reduced;
-  return reduced.then([&working, divisor = context.divisor](const FlatBuffer& result) {
-    const ReduceFeedback lost{working.feedback.loss, working.feedback.residual};
-    if (lost.contribution_loss.type == DataType::float64)
-      add_loss_of_mean<double>(lost, divisor);
-    else
-      add_loss_of_mean<float>(lost, divisor);
-    return result;
-  });
-}
-
 Future<FlatBuffer> launch(const std::shared_ptr<Shared>& shared, const HookContext& context, GradBucket& bucket,
                           const void* key) {
   auto& working = bucket.kept<Working>(key);
@@ -245,7 +210,9 @@ Future<FlatBuffer> launch(const std::shared_ptr<Shared>& shared, const HookConte
   const DataType type = flat.buffer.type == DataType::float64 ? DataType::float64 : DataType::float32;
   DataType wire = shared->options.wire.value_or(context.wire.value_or(flat.buffer.type));
   if (size_of(wire) > size_of(type)) wire = type;
-  if (working.plan.matrices.empty()) return launch_uncompressed(*shared, working, context, bucket, wire);
+  if (working.plan.matrices.empty())
+    return detail::mean_without_residual("shardgrad::hooks::powersgd", context, bucket, {wire, wire},
+                                         shared->options.chunk_count, shared->workspaces);
   const Task task{.flat = flat,
                   .divisor = context.divisor,
                   .share = context.divisor / static_cast<double>(context.comm.size()),
@@ -268,9 +235,7 @@ std::string name_of(const PowerSgdOptions& options) {
   std::string text = options.is_batched ? "batched_powersgd_codec" : "powersgd_codec";
   text += ":rank=" + std::to_string(options.rank) + ",start=" + std::to_string(options.start);
   if (options.min_compression_rate != otherwise.min_compression_rate) {
-    char rate[32];
-    std::snprintf(rate, sizeof rate, "%.17g", options.min_compression_rate);
-    text += ",min_rate=" + std::string(rate);
+    text += ",min_rate=" + detail::number_text(options.min_compression_rate);
   }
   if (!options.warm_start) text += ",warm_start=0";
   if (options.seed != otherwise.seed) text += ",seed=" + std::to_string(options.seed);

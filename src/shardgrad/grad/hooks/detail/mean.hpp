@@ -30,4 +30,18 @@ Future<FlatBuffer> mean_in_place(const std::string& label, const HookContext& co
                                  const WireFormat& wire, std::size_t chunk_count,
                                  const std::shared_ptr<WorkspacePool>& workspaces);
 
+/// The same for hooks that do not use Feedback::residual (HookTraits): what was lost of a mean is in the loss of the
+/// rank that rounded it.
+Future<FlatBuffer> mean_without_residual(const std::string& label, const HookContext& context, GradBucket& bucket,
+                                         const WireFormat& wire, std::size_t chunk_count,
+                                         const std::shared_ptr<WorkspacePool>& workspaces);
+
+/// loss.contribution_loss += divisor * loss.result_residual, in T, the type of both.
+template <class T>
+void add_loss_of_mean(const ReduceFeedback& lost, double divisor) {
+  T* loss = static_cast<T*>(lost.contribution_loss.data);
+  const T* of_mean = static_cast<const T*>(lost.result_residual.data);
+  for (std::size_t i = 0; i < lost.contribution_loss.count; ++i) loss[i] += static_cast<T>(divisor) * of_mean[i];
+}
+
 }  // namespace shardgrad::hooks::detail
