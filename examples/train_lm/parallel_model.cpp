@@ -24,13 +24,6 @@ class Timer {
   std::chrono::steady_clock::time_point start_;
 };
 
-std::vector<shardgrad::GradParameter> gradients_of(const Model& model) {
-  std::vector<shardgrad::GradParameter> gradients;
-  for (const Parameter& parameter : model.parameters())
-    gradients.push_back({parameter.name, shardgrad::tensor_ref_of(parameter.gradient)});
-  return gradients;
-}
-
 /// dp cuts dimension 0, the rows; tp cuts dimension 1, the classes.
 shardgrad::Placements placements_on(const shardgrad::DeviceMesh& mesh) {
   shardgrad::Placements placements;
@@ -40,6 +33,13 @@ shardgrad::Placements placements_on(const shardgrad::DeviceMesh& mesh) {
 }
 
 }  // namespace
+
+std::vector<shardgrad::GradParameter> gradients_of(const Model& model) {
+  std::vector<shardgrad::GradParameter> gradients;
+  for (const Parameter& parameter : model.parameters())
+    gradients.push_back({parameter.name, shardgrad::tensor_ref_of(parameter.gradient)});
+  return gradients;
+}
 
 ParallelModel::ParallelModel(const ModelShape& shape, const shardgrad::DeviceMesh& mesh,
                              const shardgrad::ClassPartition& classes, std::size_t rows, std::uint64_t seed,

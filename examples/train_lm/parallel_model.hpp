@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace train_lm {
 
@@ -22,6 +23,9 @@ struct Cost {
   std::uint64_t hidden_bytes = 0;    ///< sent for the gradient of the hidden layer, over tp
   std::uint64_t gradient_bytes = 0;  ///< sent for the gradients of the parameters, over dp
 };
+
+/// As the Reducer takes them: this rank's part of the output layer, and all else whole.
+std::vector<shardgrad::GradParameter> gradients_of(const Model& model);
 
 class ParallelModel {
  public:

@@ -4,6 +4,8 @@
 
 #include "on_root.hpp"
 
+#include <shardgrad/grad/hook_state_file.hpp>
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,6 +19,9 @@ namespace {
 /// Rows of the validation part, drawn at random once, that stand for all of it while training runs.
 constexpr std::int64_t evaluation_sample = 2048;
 constexpr std::uint64_t evaluation_seed = 1;
+
+/// In a checkpoint: the hook whose state lies beside it, or nothing.
+constexpr const char* stateful_hook_setting = "stateful hook";
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -53,9 +58,6 @@ Trainer::Trainer(const Options& options, const shardgrad::DeviceMesh& mesh, cons
     throw UsageError(
         fmt::format("--checkpoint: with --hook {} the {} ranks of dp drift apart, and a checkpoint holds one model",
                     options.hook, mesh["dp"].size()));
-  if (!options.checkpoint.empty() && hook.traits().state)
-    throw UsageError(fmt::format(
-        "--checkpoint: hook {} keeps state from step to step, which a checkpoint does not hold", options.hook));
 }
 
 Settings Trainer::settings() const {
@@ -73,18 +75,65 @@ Settings Trainer::settings() const {
 
 void Trainer::resume() {
   Checkpoint checkpoint;
+  std::string stateful_hook;
   on_root(mesh_.communicator(), [&] {
     checkpoint = read_checkpoint(options_.resume);
     require_same_settings(options_.resume, checkpoint, settings());
+    stateful_hook = checkpoint.settings[stateful_hook_setting];
+    if (!stateful_hook.empty() && !hook_.traits().state)
+      throw UsageError(fmt::format("checkpoint '{}' was made with hook {}, whose residuals hook {} would lose",
+                                   options_.resume, stateful_hook, hook_.name()));
   });
+  broadcast_from_root(mesh_.communicator(), stateful_hook);
+  const std::int64_t step = from_root(mesh_.communicator(), checkpoint.step);
+  if (!stateful_hook.empty())
+    hook_state(
+        [&](const std::string& file) {
+          shardgrad::load_hook_state(mesh_["dp"], hook_, gradients_of(model_.model()), file);
+        },
+        options_.resume, step);
   spread_state(checkpoint.tensors, options_.resume, state_, mesh_, classes_);
-  step_ = from_root(mesh_.communicator(), checkpoint.step);
+  step_ = step;
+  if (!stateful_hook.empty() && options_.resume == options_.checkpoint) saved_hook_step_ = step;
   curve_ = std::move(checkpoint.curve);
 }
 
+/// What the hook remembers has files of its own, one set for each rank of tp, so that the ranks of dp may be more or
+/// fewer next time. They are there before the checkpoint names their step, and those of the step before go after it
+/// does.
 void Trainer::save(const std::string& file) {
+  const bool has_state = static_cast<bool>(hook_.traits().state);
+  if (has_state)
+    hook_state(
+        [&](const std::string& state_file) {
+          shardgrad::save_hook_state(mesh_["dp"], hook_, gradients_of(model_.model()), state_file);
+        },
+        file, step_);
   Checkpoint checkpoint{settings(), step_, curve_, gather_state(state_, mesh_, classes_)};
+  checkpoint.settings[stateful_hook_setting] = has_state ? hook_.name() : "";
   on_root(mesh_.communicator(), [&] { write_checkpoint(file, checkpoint); });
+  if (saved_hook_step_ && *saved_hook_step_ != step_)
+    hook_state([&](const std::string& state_file) { shardgrad::remove_hook_state(mesh_["dp"], state_file); }, file,
+               *saved_hook_step_);
+  if (has_state) saved_hook_step_ = step_;
+}
+
+/// What goes wrong in one group of dp is thrown in all.
+void Trainer::hook_state(const std::function<void(const std::string& file)>& act, const std::string& checkpoint,
+                         std::int64_t step) const {
+  shardgrad::ErrorCode code = shardgrad::ErrorCode::none;
+  std::string text;
+  try {
+    act(fmt::format("{}.hook-{}.tp{}", checkpoint, step, mesh_["tp"].rank()));
+  } catch (const shardgrad::InvalidArgument& error) {
+    code = error.code();
+    text = error.what();
+  }
+  try {
+    mesh_.communicator().agree(code, text);
+  } catch (const shardgrad::InvalidArgument& error) {
+    throw UsageError(error.what());
+  }
 }
 
 void Trainer::train_step() {

@@ -11,6 +11,9 @@
 #include "state.hpp"
 
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
 
 namespace train_lm {
 
@@ -44,6 +47,8 @@ class Trainer {
   bool time_is_up(double elapsed_seconds) const;
   Settings settings() const;
   void save(const std::string& file);
+  void hook_state(const std::function<void(const std::string& file)>& act, const std::string& checkpoint,
+                  std::int64_t step) const;
   void require_equal_replicas() const;
 
   const Options& options_;
@@ -58,6 +63,7 @@ class Trainer {
   State state_;
   Curve curve_;
   std::int64_t step_ = 0;  // steps done
+  std::optional<std::int64_t> saved_hook_step_;
 };
 
 }  // namespace train_lm

@@ -85,6 +85,21 @@ case $case_name in
       cmp -s whole.csv half.csv || fail "another curve on ${mesh#*:}: $(diff whole.csv half.csv)"
       [ "$(wc -l <whole.csv)" = 11 ] || fail "not 10 steps"
     done
+    # What hooks remember goes on too, and nothing of an earlier step is left.
+    for hook in 'ef(int8)' powersgd:rank=2,start=3 'ef(topk:ratio=0.05)' 'bf16(powersgd:rank=1,start=0)'; do
+      common=("${small[@]}" --mesh "dp=2,tp=2" --hook "$hook" --evaluate-every 5 --checkpoint-every 2)
+      succeeds 4 "${common[@]}" --steps 10 --report whole --checkpoint whole.ckpt
+      succeeds 4 "${common[@]}" --steps 5 --report half --checkpoint half.ckpt
+      succeeds 4 "${common[@]}" --steps 10 --report half --resume half.ckpt --checkpoint half.ckpt
+      cmp -s whole.ckpt half.ckpt || fail "another checkpoint with $hook"
+      ls whole.ckpt.hook-10.tp* >/dev/null || fail "no state of $hook"
+      [ "$(find . -name '*.ckpt.hook-*' | wc -l)" = 12 ] || fail "state files of earlier steps: $(echo ./*.ckpt.hook-*)"
+      rm whole.ckpt* half.ckpt*
+    done
+    # On more and fewer ranks too, where not the bits but what is still to be delivered stays.
+    succeeds 2 "${small[@]}" --mesh dp=2 --hook 'ef(int8)' --steps 4 --checkpoint two.ckpt
+    succeeds 4 "${small[@]}" --mesh dp=4 --hook 'ef(int8)' --steps 6 --resume two.ckpt --checkpoint two.ckpt
+    succeeds 1 "${small[@]}" --mesh dp=1 --hook 'ef(int8)' --steps 8 --resume two.ckpt
     # The checkpoint holds the whole model, so another mesh can go on with it.
     succeeds 2 "${small[@]}" --steps 4 --report part --checkpoint part.ckpt
     succeeds 1 "${small[@]}" --steps 9 --report part --resume part.ckpt
@@ -107,7 +122,13 @@ case $case_name in
     sed -i '1s/./X/' text
     is_refused 1 'vocabulary|text' "${small[@]}" --steps 4 --resume good
     is_refused 2 'noop' "${small[@]}" --mesh dp=2 --hook noop --steps 2 --checkpoint other
-    is_refused 2 'keeps state' "${small[@]}" --mesh dp=2 --hook "ef(int8)" --steps 2 --checkpoint other
+    succeeds 2 "${small[@]}" --mesh dp=2 --hook "ef(int8)" --steps 2 --checkpoint stateful
+    is_refused 2 'saved by hook ef\(int8\)' "${small[@]}" --mesh dp=2 --hook "ef(int4)" --steps 4 --resume stateful
+    is_refused 2 'hook ef\(int8\), whose residuals hook bf16' "${small[@]}" --mesh dp=2 --hook bf16 --steps 4 --resume stateful
+    truncate --size=-1 stateful.hook-2.tp0.1.1
+    is_refused 2 'stateful.hook-2.tp0.1.1": is cut short' "${small[@]}" --mesh dp=2 --hook "ef(int8)" --steps 4 --resume stateful
+    rm stateful.hook-2.tp0
+    is_refused 2 'stateful.hook-2.tp0": cannot be read' "${small[@]}" --mesh dp=2 --hook "ef(int8)" --steps 4 --resume stateful
     ;;
 
   mistakes_are_one_line)
