@@ -37,8 +37,9 @@ void GradBucket::set_buffer(FlatBuffer flat) {
   flat_ = std::move(flat);
 }
 
-void GradBucket::begin_pass(bool is_last, FlatBuffer flat) {
+void GradBucket::begin_pass(bool is_last, FlatBuffer flat, std::vector<bool> without_gradient) {
   set_buffer(std::move(flat));
+  without_gradient_ = std::move(without_gradient);
   is_last_ = is_last;
 }
 

@@ -82,11 +82,14 @@ class GradBucket {
   std::vector<TensorRef> gradients() const;
   /// parameters()[k]: the parameter of entries()[k].
   std::vector<const GradParameter*> parameters() const;
+  /// This rank has a gradient for entries()[k] in this pass; else its place holds zeros. True for buckets that no
+  /// Reducer made.
+  bool has_gradient(std::size_t k) const { return without_gradient_.empty() || !without_gradient_[k]; }
   /// The whole table that the entries index.
   const std::vector<GradParameter>* parameter_table() const { return parameters_; }
 
-  /// For who owns the bucket and uses it again in the next pass.
-  void begin_pass(bool is_last, FlatBuffer flat);
+  /// For who owns the bucket and uses it again in the next pass. `without_gradient`: of each entry, or empty for none.
+  void begin_pass(bool is_last, FlatBuffer flat, std::vector<bool> without_gradient = {});
 
   /// What a hook keeps with this bucket from pass to pass: made by T() at the first call with this key, gone with the
   /// bucket. The key is an address that belongs to the hook alone. Not for state that must survive a change of buckets,
@@ -103,6 +106,7 @@ class GradBucket {
   bool is_last_;
   FlatBuffer flat_;
   std::vector<BucketEntry> entries_;
+  std::vector<bool> without_gradient_;
   const std::vector<GradParameter>* parameters_;
   std::map<const void*, std::shared_ptr<void>> kept_;
 };

@@ -42,6 +42,9 @@ struct HookContext {
   /// The type in which hooks that choose no type of their own send real numbers; without one, the bucket's. A wrapper
   /// that hands on a wider bucket than it has got says here what it had (error_feedback).
   std::optional<DataType> wire = std::nullopt;
+  /// Parameters may be without a gradient on every rank (ReducerOptions::find_unused_parameters); see
+  /// GradBucket::has_gradient. Equal on all ranks.
+  bool may_be_unused = false;
 };
 
 /// What a hook tells of itself.

@@ -38,7 +38,8 @@ struct Reducer::Impl {
   Impl(Communicator comm_, std::vector<GradParameter> parameters, const ReducerOptions& options_)
       : comm(std::move(comm_)),
         options(options_),
-        context{comm, static_cast<double>(comm.size())},
+        context{
+            .comm = comm, .divisor = static_cast<double>(comm.size()), .may_be_unused = options.find_unused_parameters},
         chunk_count(default_reduce_chunk_count()),
         meeting(std::make_shared<detail::RankMeeting>(comm.options().timeout.value_or(std::chrono::minutes(10)))),
         sparse(parameters),
@@ -145,7 +146,7 @@ struct Reducer::Impl {
   void fill_without_gradient(std::size_t parameter) {
     if (accumulated[parameter] && !sparse.has(parameter)) buckets->storage.pack(parameter);
     if (!accumulated[parameter] && !sparse.has(parameter)) buckets->storage.clear(parameter);
-    schedule().set_ready(parameter);
+    schedule().set_ready(parameter, accumulated[parameter]);
     has_unused = true;
   }
 

@@ -5,6 +5,8 @@
 #include <shardgrad/core/profiling.hpp>
 #include <shardgrad/grad/detail/bucket_schedule.hpp>
 
+#include <utility>
+
 namespace shardgrad::detail {
 
 BucketSchedule::BucketSchedule(const BucketPlan& plan, const BucketStorage& storage,
@@ -21,6 +23,7 @@ BucketSchedule::BucketSchedule(const BucketPlan& plan, const BucketStorage& stor
 
 void BucketSchedule::begin_pass() {
   ready_.assign(ready_.size(), false);
+  without_gradient_.assign(ready_.size(), false);
   ready_order_.clear();
   missing_in_.clear();
   for (const auto& entries : plan_->entries) missing_in_.push_back(entries.size());
@@ -28,8 +31,9 @@ void BucketSchedule::begin_pass() {
   launch_error_ = nullptr;
 }
 
-void BucketSchedule::set_ready(std::size_t parameter) {
+void BucketSchedule::set_ready(std::size_t parameter, bool has_gradient) {
   ready_[parameter] = true;
+  without_gradient_[parameter] = !has_gradient;
   if (is_sparse_[parameter]) return;
   ready_order_.push_back(parameter);
   --missing_in_[plan_->place_of[parameter].bucket];
@@ -50,7 +54,10 @@ void BucketSchedule::launch_full_buckets(const Hook& hook, const HookContext& co
   while (can_launch()) {
     const ScopedRegion region("shardgrad::Reducer::launch");
     const std::size_t b = launched();
-    buckets_[b].begin_pass(b + 1 == buckets_.size(), storage_->flat(b));
+    std::vector<bool> without_gradient;
+    for (const BucketEntry& entry : buckets_[b].entries())
+      without_gradient.push_back(without_gradient_[entry.parameter]);
+    buckets_[b].begin_pass(b + 1 == buckets_.size(), storage_->flat(b), std::move(without_gradient));
     try {
       auto future = hook(context, buckets_[b]);
       if (!future.valid()) throw InvalidArgument("the hook returned an empty future");

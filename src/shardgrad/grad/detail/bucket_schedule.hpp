@@ -20,7 +20,8 @@ class BucketSchedule {
   void begin_pass();
 
   bool is_ready(std::size_t parameter) const { return ready_[parameter]; }
-  void set_ready(std::size_t parameter);
+  /// `has_gradient`: false where its place holds zeros.
+  void set_ready(std::size_t parameter, bool has_gradient = true);
   std::vector<std::size_t> missing() const;
   /// The parameters in buckets that are ready, first come first.
   const std::vector<std::size_t>& ready_order() const { return ready_order_; }
@@ -42,8 +43,9 @@ class BucketSchedule {
   const BucketPlan* plan_;
   const BucketStorage* storage_;
   std::vector<GradBucket> buckets_;
-  std::vector<bool> ready_;      ///< of each parameter
-  std::vector<bool> is_sparse_;  ///< of each parameter: in no bucket
+  std::vector<bool> ready_;             ///< of each parameter
+  std::vector<bool> without_gradient_;  ///< of each parameter that is ready
+  std::vector<bool> is_sparse_;         ///< of each parameter: in no bucket
   std::vector<std::size_t> ready_order_;
   std::vector<std::size_t> missing_in_;  ///< of each bucket: parameters that are not ready
   std::vector<Future<FlatBuffer>> futures_;

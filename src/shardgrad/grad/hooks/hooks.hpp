@@ -7,6 +7,7 @@
 #include <shardgrad/grad/hook.hpp>
 #include <shardgrad/grad/hooks/power_sgd.hpp>
 #include <shardgrad/grad/hooks/sparsify.hpp>
+#include <shardgrad/grad/hooks/with_optimizer.hpp>
 
 #include <cstdint>
 #include <string_view>
