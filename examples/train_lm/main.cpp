@@ -47,10 +47,12 @@ Corpus load_corpus(const Options& options, const shardgrad::Communicator& world)
 void train(const Options& options) {
   const shardgrad::Communicator world = shardgrad::Communicator::world();
   const shardgrad::DeviceMesh mesh = make_mesh(world, options.mesh);
-  const shardgrad::Hook hook = make_hook(options.hook);
+  const shardgrad::Hook hook = make_hook(options.hook, mesh["dp"]);
   const Corpus corpus = load_corpus(options, world);
   Trainer trainer(options, mesh, corpus, hook);
   if (!options.resume.empty()) trainer.resume();
+  const std::string costs = trainer.hook_costs();
+  if (world.rank() == 0) fmt::print("{}", costs);
   Outcome outcome;
   try {
     Progress progress(world.rank() == 0 ? options.progress : "none");
@@ -60,7 +62,8 @@ void train(const Options& options) {
   } catch (const std::exception& error) {
     end_job(error);
   }
-  const RunDescription run{mesh.to_string(), world.transport_name(), hook.name(), world.size()};
+  const RunDescription run{mesh.to_string(), world.transport_name(), hook.name(),
+                           hook.traits().report ? hook.traits().report() : "", world.size()};
   on_root(world, [&] {
     write_curve(options, corpus, run, outcome);
     fmt::print("{}", report_text(options, corpus, run, outcome));

@@ -93,8 +93,11 @@ std::optional<Options> parse_options(int argc, const char* const* argv, std::str
   table.begin_group("Ranks");
   table.add("--mesh", options.mesh, "MESH",
             "Ranks along dp (rows) and tp (classes), as in dp=2,tp=2; without, all along tp");
-  table.add("--hook", options.hook, "HOOK",
-            "How gradients are reduced over dp: allreduce, bf16, fp16, noop, bf16(allreduce), ...");
+  table.add(
+      "--hook", options.hook, "HOOK",
+      "How gradients are reduced over dp: allreduce, bf16, int8, powersgd:rank=4, ef(topk:ratio=0.01), noop, ...");
+  table.add_choice("--measure-hook", options.measure_hook, {"yes", "no"},
+                   "Measure before the training whether the hook pays, and say so");
 
   table.begin_group("Results");
   table.add("--report", options.report, "PATH", "The curve goes to PATH.csv and PATH.svg");

@@ -29,6 +29,7 @@ struct Options {
   // ranks
   std::string mesh;  ///< empty: tp=<ranks>
   std::string hook = "allreduce";
+  std::string measure_hook = "yes";
   // results
   std::string report = "train_lm";
   int evaluate_every = 50;

@@ -4,6 +4,7 @@
 
 #include "usage_error.hpp"
 
+#include <shardgrad/grad/cost_model.hpp>
 #include <shardgrad/grad/hooks/hooks.hpp>
 
 #include <fmt/format.h>
@@ -37,9 +38,12 @@ shardgrad::DeviceMesh make_mesh(const shardgrad::Communicator& world, const std:
   }
 }
 
-shardgrad::Hook make_hook(const std::string& text) {
+shardgrad::Hook make_hook(const std::string& text, const shardgrad::Communicator& dp) {
   try {
-    return shardgrad::hooks::parse(text);
+    shardgrad::hooks::ParseContext context;
+    if (text.find("pays=1") != std::string::npos)
+      context.pays = shardgrad::power_sgd_policy(shardgrad::measure_link(dp), shardgrad::measure_arithmetic(dp));
+    return shardgrad::hooks::parse(text, context);
   } catch (const shardgrad::InvalidArgument& error) {
     throw UsageError(fmt::format("--hook {}: {}", text, error.what()));
   }

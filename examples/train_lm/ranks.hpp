@@ -17,7 +17,7 @@ namespace train_lm {
 shardgrad::DeviceMesh make_mesh(const shardgrad::Communicator& world, const std::string& text);
 
 /// \throws UsageError for an unknown hook.
-shardgrad::Hook make_hook(const std::string& text);
+shardgrad::Hook make_hook(const std::string& text, const shardgrad::Communicator& dp);
 
 /// The part of the rows of a batch that a rank of dp works on.
 struct RowRange {

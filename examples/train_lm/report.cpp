@@ -72,6 +72,7 @@ std::string report_text(const Options& options, const Corpus& corpus, const RunD
                             grouped_count(corpus.validation.size())));
   add("vocabulary", corpus.description);
   add("ranks", fmt::format("{} over {}, mesh {}, hook {}", run.ranks, run.transport, run.mesh, run.hook));
+  if (!run.hook_report.empty()) add("hook", run.hook_report);
   add("steps", fmt::format("{} of {} rows", outcome.steps_done, options.batch));
   if (outcome.steps_here > 0) {
     const auto steps = static_cast<std::uint64_t>(outcome.steps_here);

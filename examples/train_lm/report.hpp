@@ -13,6 +13,7 @@ struct RunDescription {
   std::string mesh;
   std::string transport;
   std::string hook;
+  std::string hook_report;  ///< what it says of its work; may be empty
   int ranks = 1;
 };
 

@@ -4,7 +4,9 @@
 
 #include "on_root.hpp"
 
+#include <shardgrad/grad/cost_model.hpp>
 #include <shardgrad/grad/hook_state_file.hpp>
+#include <shardgrad/grad/hooks/hooks.hpp>
 
 #include <fmt/format.h>
 
@@ -134,6 +136,17 @@ void Trainer::hook_state(const std::function<void(const std::string& file)>& act
   } catch (const shardgrad::InvalidArgument& error) {
     throw UsageError(error.what());
   }
+}
+
+std::string Trainer::hook_costs() const {
+  const shardgrad::Communicator& dp = mesh_["dp"];
+  const shardgrad::Hook plain = shardgrad::hooks::allreduce();
+  if (dp.size() == 1 || hook_.name() == plain.name() || options_.measure_hook == "no") return {};
+  const auto gradients = gradients_of(model_.model());
+  const shardgrad::LinkModel link = shardgrad::measure_link(dp);
+  const shardgrad::HookCost costs[] = {shardgrad::measure_hook(dp, link, plain, gradients),
+                                       shardgrad::measure_hook(dp, link, hook_, gradients)};
+  return shardgrad::table_of(link, costs);
 }
 
 void Trainer::train_step() {

@@ -37,6 +37,10 @@ class Trainer {
   /// was.
   void resume();
 
+  /// Whether the hook pays, in a few lines: what one reduction of the gradients takes with it and without, measured
+  /// now. Empty where there is nothing to ask: one rank of dp, plain allreduce, or the option says no.
+  std::string hook_costs() const;
+
   /// Trains until the options' limits. \throws UsageError when the loss is no longer finite or a checkpoint cannot be
   /// written.
   Outcome run(Progress& progress);

@@ -161,9 +161,20 @@ case $case_name in
   every_hook_runs)
     succeeds 1 "${small[@]}" --steps 8 --report reference
     column reference 4 | tail -1 >reference.loss
-    for hook in allreduce fp16 bf16 'fp16(allreduce)' 'bf16(allreduce)' 'ef(bf16)' bf16:float_second_hop=1 'bf16(noop)' noop; do
+    for hook in allreduce fp16 bf16 'fp16(allreduce)' 'bf16(allreduce)' 'ef(bf16)' bf16:float_second_hop=1 'bf16(noop)' noop \
+      int8 'int8:stochastic=1' 'ef(int4)' 'ef(e4m3)' 'ef(e5m2)' onebit 'powersgd:rank=2,start=2' 'bf16(powersgd:rank=2,start=2)' \
+      'batched_powersgd:rank=2,start=2' 'powersgd:rank=1,start=0,pays=1' 'ef(topk:ratio=0.1)' 'ef(randomk:ratio=0.2)' \
+      'mixed:type=bfloat16(allreduce)' 'post_local_sgd:start=4(bf16)'; do
       succeeds 2 "${small[@]}" --steps 8 --mesh dp=2 --hook "$hook"
-      grep -qF "hook $hook" out || fail "the report does not name the hook $hook"
+      case $hook in
+        allreduce) ! grep -q 'of which arithmetic' out ;;
+        *) [ "$(grep -c 'of which arithmetic.*' out)" = 2 ] && grep -q ': \(pays\|does not pay\),' out ;;
+      esac || fail "does not say whether $hook pays"
+      case $hook in
+        *powersgd*) grep -q 'hook  *PowerSGD: ' out || fail "$hook does not say what it did" ;;
+        onebit) grep -qF 'hook ef(onebit_codec)' out || fail "the report does not name the hook $hook" ;;
+        *) grep -qF "hook $hook" out || fail "the report does not name the hook $hook" ;;
+      esac
       column train_lm 4 | tail -1 >loss
       # 16 bits on the wire change the loss a little, no reduction at all more.
       paste reference.loss loss | awk '{ d = $1 - $2; exit !(d < 0.2 && d > -0.2) }' || fail "hook $hook: loss $(cat loss)"
@@ -172,7 +183,9 @@ case $case_name in
         noop | *'(noop)') [ "$bytes" = 0 ] ;;
         allreduce) full=$bytes && [ "$bytes" -gt 0 ] ;;
         bf16:*) [ $((bytes * 4)) = $((full * 3)) ] ;;
-        *) [ $((bytes * 2)) = "$full" ] ;;
+        fp16* | bf16 | 'bf16(allreduce)' | 'ef(bf16)' | mixed*) [ $((bytes * 2)) = "$full" ] ;;
+        *pays=1) [ "$bytes" -le "$full" ] ;;
+        *) [ "$bytes" -lt "$full" ] ;;
       esac || fail "hook $hook sends $bytes bytes for gradients, allreduce $full"
     done
     ;;

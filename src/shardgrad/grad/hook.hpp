@@ -47,6 +47,8 @@ struct HookContext {
   bool may_be_unused = false;
 };
 
+class Hook;
+
 /// What a hook tells of itself.
 struct HookTraits {
   /// The hook fills HookContext::feedback, so error_feedback can wrap it.
@@ -57,6 +59,10 @@ struct HookTraits {
   std::shared_ptr<HookState> state = nullptr;
   /// One line on what the hook has done so far, for reports; empty for a hook that has nothing to say.
   std::function<std::string()> report = {};
+  /// Makes a hook of the same kind without anything remembered, which does from its first pass on what this one does in
+  /// the long run: for measurements. Empty for a hook without memory (copies of it will do) or that cannot be made
+  /// anew.
+  std::function<Hook()> at_work = {};
 };
 
 /// Takes a bucket and returns the future of the flat reduced result: the bucket's own buffer or a new one, of the

@@ -4,6 +4,7 @@
 #include <shardgrad/comm/detail/scratch.hpp>
 #include <shardgrad/core/elementwise.hpp>
 #include <shardgrad/grad/hooks/detail/all_finite.hpp>
+#include <shardgrad/grad/hooks/detail/at_work.hpp>
 #include <shardgrad/grad/hooks/detail/residuals.hpp>
 #include <shardgrad/grad/hooks/hooks.hpp>
 
@@ -122,7 +123,9 @@ Hook error_feedback(Hook inner) {
   if (!inner.traits().reports_loss)
     throw InvalidArgument("hooks::error_feedback: " + inner.name() + " does not report what it loses");
   const auto state = std::make_shared<detail::Residuals>(inner.traits().state);
-  const HookTraits traits{.reports_loss = false, .state = state, .report = inner.traits().report};
+  const HookTraits traits{.reports_loss = false, .state = state, .report = inner.traits().report, .at_work = [inner] {
+                            return error_feedback(detail::at_work(inner));
+                          }};
   const auto function = [name, state, inner = std::move(inner), key = std::make_shared<Key>()](
                             const HookContext& context, GradBucket& bucket) {
     const FlatBuffer flat = bucket.flat();

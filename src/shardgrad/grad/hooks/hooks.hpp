@@ -10,6 +10,7 @@
 #include <shardgrad/grad/hooks/with_optimizer.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
 
 namespace shardgrad::hooks {
@@ -98,13 +99,20 @@ Hook one_bit(const OneBitOptions& options = {});
 /// No communication: the local gradient, at once and unchanged. The ceiling of every comparison.
 Hook noop();
 
+/// For parse(): what a name cannot carry.
+struct ParseContext {
+  std::function<bool(const MatrixShape& shape, std::size_t rank)> pays = {};  ///< PowerSgdOptions::pays
+  Communicator subgroup = {};                                                 ///< PostLocalSgdOptions::subgroup
+};
+
 /// A hook by name, as on command lines: "allreduce", "fp16", "bf16", "noop", "int8", "int4", "e4m3", "e5m2",
 /// "onebit", "onebit_codec", "powersgd:rank=4,start=10" (with error feedback), "powersgd_codec" (without),
 /// "batched_powersgd", "topk:ratio=0.01", "randomk:ratio=0.01,seed=7,unbiased=1", and wrappers "fp16(allreduce)",
 /// "bf16(...)", "ef(int4)"; options after a colon: "bf16:float_second_hop=1", "int8:block=128,stochastic=1,seed=7",
-/// "onebit_codec:mask=0", "mixed:type=float32(allreduce)", "post_local_sgd:start=100(allreduce)" (without a subgroup: a
-/// name carries no communicator).
+/// "onebit_codec:mask=0", "mixed:type=float32(allreduce)", "post_local_sgd:start=100(allreduce)".
+/// What a name cannot carry comes in `context`: "powersgd:pays=1" asks context.pays for each matrix,
+/// "post_local_sgd:subgroup=1(...)" reduces in context.subgroup.
 /// \throws InvalidArgument naming what is unknown and what there is.
-Hook parse(std::string_view text);
+Hook parse(std::string_view text, const ParseContext& context = {});
 
 }  // namespace shardgrad::hooks

@@ -21,7 +21,8 @@ std::string in_quotes(std::string_view text) { return '"' + std::string(text) + 
 /// The options given for one hook. Each is taken once; what is left at the end is unknown.
 class Options {
  public:
-  Options(std::string hook, std::string_view text) : hook_(std::move(hook)) {
+  Options(std::string hook, std::string_view text, const ParseContext& context)
+      : hook_(std::move(hook)), context_(context) {
     while (!text.empty()) {
       const std::string_view item = text.substr(0, text.find(','));
       text.remove_prefix(std::min(text.size(), item.size() + 1));
@@ -79,6 +80,16 @@ class Options {
          in_quotes(hook_));
   }
 
+  const ParseContext& context() const { return context_; }
+
+  /// Option `name` is on: it stands for what only the context has. \throws InvalidArgument where that lacks it.
+  bool take_from_context(const std::string& name, bool has_it) {
+    const bool is_on = take_bool(name, false);
+    if (is_on && !has_it)
+      fail("option " + in_quotes(name) + " of " + in_quotes(hook_) + " needs what a name cannot carry (ParseContext)");
+    return is_on;
+  }
+
   void require_all_taken() const {
     if (values_.empty()) return;
     const std::string known = known_.empty() ? "it has none" : "it has " + known_;
@@ -96,6 +107,7 @@ class Options {
   }
 
   std::string hook_;
+  const ParseContext& context_;
   std::string known_;
   std::map<std::string, std::string> values_;
 };
@@ -131,6 +143,8 @@ Hook make_mixed(Options& options, const Hook& inner) { return mixed_precision(op
 Hook make_post_local_sgd(Options& options, const Hook& inner) {
   PostLocalSgdOptions result;
   result.start = options.take_count("start", result.start);
+  if (options.take_from_context("subgroup", options.context().subgroup.valid()))
+    result.subgroup = options.context().subgroup;
   return post_local_sgd(result, inner);
 }
 
@@ -142,6 +156,8 @@ PowerSgdOptions power_sgd_options(Options& options) {
   result.warm_start = options.take_bool("warm_start", result.warm_start);
   result.seed = options.take_count("seed", result.seed);
   result.wire = options.take_optional_type("wire");
+  if (options.take_from_context("pays", static_cast<bool>(options.context().pays)))
+    result.pays = options.context().pays;
   result.chunk_count = options.take_count("chunk_count", result.chunk_count);
   return result;
 }
@@ -206,19 +222,19 @@ std::string what_there_is() {
 
 }  // namespace
 
-Hook parse(std::string_view text) {
+Hook parse(std::string_view text, const ParseContext& context) {
   const std::string_view head = text.substr(0, text.find('('));
   std::string_view rest = text.substr(head.size());
   Hook inner;
   const bool is_wrapper = !rest.empty();
   if (is_wrapper) {
     if (rest.back() != ')') fail("the bracket in " + in_quotes(text) + " is not closed at the end");
-    inner = parse(rest.substr(1, rest.size() - 2));
+    inner = parse(rest.substr(1, rest.size() - 2), context);
   }
   const std::string_view name = head.substr(0, head.find(':'));
   for (const Entry& entry : entries) {
     if (entry.name != name || entry.is_wrapper != is_wrapper) continue;
-    Options options(std::string(name), head.substr(std::min(head.size(), name.size() + 1)));
+    Options options(std::string(name), head.substr(std::min(head.size(), name.size() + 1)), context);
     Hook hook = entry.make(options, inner);
     options.require_all_taken();
     return hook;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Post-local SGD: the global mean at first, then the mean of a subgroup or none.
 #include <shardgrad/core/error.hpp>
+#include <shardgrad/grad/hooks/detail/at_work.hpp>
 #include <shardgrad/grad/hooks/hooks.hpp>
 
 #include <cstring>
@@ -47,7 +48,12 @@ Hook post_local_sgd(const PostLocalSgdOptions& options, Hook inner) {
   const std::string name = "post_local_sgd:start=" + std::to_string(options.start) +
                            (has_subgroup ? ",subgroup=1(" : "(") + inner.name() + ")";
   const auto state = std::make_shared<PassCount>(inner.traits().state);
-  const HookTraits traits{.reports_loss = false, .state = state, .report = inner.traits().report};
+  const HookTraits traits{.reports_loss = false,
+                          .state = state,
+                          .report = inner.traits().report,
+                          .at_work = [subgroup = options.subgroup, inner] {
+                            return post_local_sgd({.start = 0, .subgroup = subgroup}, detail::at_work(inner));
+                          }};
   const Hook local = has_subgroup ? allreduce() : noop();
   const auto function = [options, has_subgroup, state, local, inner = std::move(inner)](const HookContext& context,
                                                                                         GradBucket& bucket) {

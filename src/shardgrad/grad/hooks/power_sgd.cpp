@@ -280,7 +280,14 @@ Hook power_sgd_codec(const PowerSgdOptions& options) {
   const HookTraits traits{.reports_loss = true,
                           .uses_residual = false,
                           .state = shared->state,
-                          .report = [statistics = shared->statistics] { return report_of(*statistics); }};
+                          .report = [statistics = shared->statistics] { return report_of(*statistics); },
+                          .at_work =
+                              [options] {
+                                PowerSgdOptions anew = options;
+                                anew.start = 0;
+                                anew.statistics = nullptr;
+                                return power_sgd_codec(anew);
+                              }};
   return Hook(
       name,
       [shared, name](const HookContext& context, GradBucket& bucket) {

@@ -65,7 +65,9 @@ Hook coded_hook(const std::string& name, const std::string& label, const CodedRe
     };
     return context.comm.enqueue(coded->label, reduce).then([flat = bucket.flat()] { return flat; });
   };
-  return Hook(name, function, {.reports_loss = true, .state = coded->passes});
+  HookTraits traits{.reports_loss = true, .state = coded->passes};
+  if (coded->passes) traits.at_work = [name, label, options, seed] { return coded_hook(name, label, options, seed); };
+  return Hook(name, function, traits);
 }
 
 /// ":a=1,b=2", or nothing.

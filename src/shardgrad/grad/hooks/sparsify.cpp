@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <string>
 #include <utility>
@@ -306,7 +307,8 @@ Future<FlatBuffer> launch(const std::shared_ptr<Shared>& shared, const HookConte
   return context.comm.enqueue(shared->label, operation).then([flat] { return flat; });
 }
 
-Hook sparsifier(const std::string& name, const std::shared_ptr<Shared>& shared) {
+Hook sparsifier(const std::string& name, const std::shared_ptr<Shared>& shared,
+                const std::function<Hook()>& at_work = {}) {
   if (!(shared->ratio > 0.0 && shared->ratio <= 1.0))
     throw InvalidArgument("hooks: " + name + ": the ratio is " + detail::number_text(shared->ratio) +
                           "; wanted is more than 0 and at most 1");
@@ -316,7 +318,7 @@ Hook sparsifier(const std::string& name, const std::shared_ptr<Shared>& shared) 
                   throw InvalidArgument(name + ": only buckets in host memory can be sparsified");
                 return launch(shared, context, bucket);
               },
-              {.reports_loss = true, .uses_residual = false, .state = shared->passes});
+              {.reports_loss = true, .uses_residual = false, .state = shared->passes, .at_work = at_work});
 }
 
 }  // namespace
@@ -341,7 +343,7 @@ Hook random_k(const RandomKOptions& options) {
   if (options.seed != 0) name += ",seed=" + std::to_string(options.seed);
   if (options.is_unbiased) name += ",unbiased=1";
   if (options.chunk_count > 0) name += ",chunk_count=" + std::to_string(options.chunk_count);
-  return sparsifier(name, shared);
+  return sparsifier(name, shared, [options] { return random_k(options); });
 }
 
 }  // namespace shardgrad::hooks

@@ -4,6 +4,7 @@
 #include <shardgrad/comm/detail/reduce_feedback.hpp>
 #include <shardgrad/comm/detail/scratch.hpp>
 #include <shardgrad/core/elementwise.hpp>
+#include <shardgrad/grad/hooks/detail/at_work.hpp>
 #include <shardgrad/grad/hooks/hooks.hpp>
 
 #include <memory>
@@ -65,6 +66,7 @@ Hook wrapper(const std::string& name, DataType type, Hook inner) {
   HookTraits traits = inner.traits();
   // The losses of a hook that works in double do not fit into the buffers of a narrower bucket.
   traits.reports_loss = traits.reports_loss && type != DataType::float64;
+  if (traits.at_work) traits.at_work = [name, type, inner] { return wrapper(name, type, detail::at_work(inner)); };
   return Hook(
       full_name,
       [full_name, type, inner = std::move(inner), key = std::make_shared<Key>()](const HookContext& context,
