@@ -3,17 +3,24 @@
 #include "grad/gradients.hpp"
 #include "support/random.hpp"
 #include "support/rank_groups.hpp"
+#include "support/shared_folder.hpp"
 
 #include <shardgrad/core/elementwise.hpp>
+#include <shardgrad/grad/hook_state_file.hpp>
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <functional>
+#include <limits>
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -124,6 +131,52 @@ TEST(Optimizer, small_steps_of_sixteen_bit_parameters_add_up) {
     for (int step = 0; step < 1000; ++step) sgd->apply("w", sg::tensor_ref_of(value), sg::tensor_ref_of(gradient));
     EXPECT_NEAR(as_double(value(0)), master_copy ? 0.9 : 1.0, 4e-3);
   }
+}
+
+TEST(Optimizer, infinities_stay_infinities_as_in_torch) {
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  const Gradients<float> one({1, 1});
+  const auto after_step = [&](const std::shared_ptr<sg::OptimizerStep>& optimizer, float value, float gradient) {
+    one.views[0](0) = value;
+    one.views[1](0) = gradient;
+    optimizer->apply("w", sg::tensor_ref_of(one.views[0]), sg::tensor_ref_of(one.views[1]));
+    return one.views[0](0);
+  };
+  EXPECT_EQ(after_step(sg::make_sgd(), inf, 1.0f), inf);
+  EXPECT_EQ(after_step(sg::make_sgd({.weight_decay = 0.1}), -1.0f, inf), -inf);
+  EXPECT_EQ(after_step(sg::make_sgd({.momentum = 0.9}), 1.0f, inf), -inf);
+  EXPECT_EQ(after_step(sg::make_sgd({.momentum = 0.9, .nesterov = true}), 1.0f, -inf), inf);
+  EXPECT_EQ(after_step(sg::make_adamw(), inf, 1.0f), inf);
+  const auto amsgrad = sg::make_adamw({.amsgrad = true});
+  after_step(amsgrad, 1.0f, NAN);
+  sg::StateEntries state;
+  amsgrad->save("", state);
+  float largest = 0.0f;
+  std::memcpy(&largest, state.find("max_exp_avg_sq/w", sg::DataType::float32, 1)->bytes.data(), sizeof largest);
+  EXPECT_TRUE(std::isnan(largest));
+}
+
+TEST(Optimizer, steps_scalars_and_nothing) {
+  const Kokkos::View<float, Kokkos::HostSpace> value("shardgrad::test::value"), gradient("shardgrad::test::gradient");
+  value() = 1.0f;
+  gradient() = 2.0f;
+  const Gradients<float> empty({0});
+  for (const auto& optimizer : {sg::make_sgd({.learning_rate = 0.25, .momentum = 0.9}),
+                                sg::make_adamw({.learning_rate = 0.25, .weight_decay = 0.0})}) {
+    const float before = value();
+    optimizer->apply("scalar", sg::tensor_ref_of(value), sg::tensor_ref_of(gradient));
+    EXPECT_NEAR(value(), before - (optimizer->name().starts_with("sgd") ? 0.5f : 0.25f), 1e-6f);
+    EXPECT_NO_THROW(optimizer->apply("empty", sg::tensor_ref_of(empty.views[0]), sg::tensor_ref_of(empty.views[0])));
+  }
+}
+
+TEST(Optimizer, sgd_without_momentum_remembers_nothing) {
+  const Gradients<float> one({2});
+  const auto sgd = sg::make_sgd();
+  sgd->apply("w", sg::tensor_ref_of(one.views[0]), sg::tensor_ref_of(one.views[0]));
+  sg::StateEntries state;
+  sgd->save("", state);
+  EXPECT_TRUE(state.all().empty());
 }
 
 TEST(Optimizer, refuses_what_makes_no_sense) {
@@ -289,6 +342,111 @@ TEST(WithOptimizer, goes_on_bitwise_from_saved_state_with_other_buckets) {
         resumed.train(comm, step);
         ASSERT_EQ(whole.bits(), resumed.bits());
       }
+    }
+  });
+}
+
+TEST(WithOptimizer, goes_on_bitwise_from_files_with_the_inner_hooks_state) {
+  const support::SharedFolder folder;
+  support::on_all_sizes([&](const sg::Communicator& comm) {
+    const std::string file = folder.path("state" + std::to_string(comm.size()));
+    for (const bool is_adamw : {false, true}) {
+      Training whole(comm, "ef(int8)", is_adamw, true), resumed(comm, "ef(int8)", is_adamw, true);
+      for (int step = 0; step < 3; ++step) whole.train(comm, step);
+      sg::save_hook_state(comm, whole.hook, whole.given.parameters(), file);
+      sg::load_hook_state(comm, resumed.hook, resumed.given.parameters(), file);
+      for (std::size_t p = 0; p < whole.values.views.size(); ++p)
+        Kokkos::deep_copy(resumed.values.views[p], whole.values.views[p]);
+      for (int step = 3; step < 6; ++step) {
+        whole.train(comm, step);
+        resumed.train(comm, step);
+        ASSERT_EQ(whole.bits(), resumed.bits()) << step;
+      }
+      sg::remove_hook_state(comm, file);
+    }
+  });
+}
+
+/// Two buckets of one parameter each, reduced when the test says so.
+struct TwoBuckets {
+  Gradients<float> values{{2, 3}}, given{{2, 3}};
+  std::vector<sg::GradParameter> parameters = given.parameters();
+  std::vector<sg::GradBucket> buckets;
+  std::vector<sg::Promise<sg::FlatBuffer>> promises{2};
+  std::vector<sg::Future<sg::FlatBuffer>> futures;
+
+  explicit TwoBuckets(const sg::Communicator& comm) {
+    given.fill(1.0);
+    const sg::Hook later(
+        "later", [this](const sg::HookContext&, sg::GradBucket& bucket) { return promises[bucket.index()].future(); });
+    const auto hook = hooks::with_optimizer(later, sg::make_sgd({.learning_rate = 0.5}), Training::tensors(values));
+    buckets.reserve(2);
+    for (std::size_t b = 0; b < 2; ++b) {
+      const std::size_t count = given.views[b].extent(0);
+      buckets.emplace_back(b, b == 1, flat(b), std::vector<sg::BucketEntry>{{b, 0, count}}, &parameters);
+      futures.push_back(hook({.comm = comm}, buckets.back()));
+    }
+  }
+
+  sg::FlatBuffer flat(std::size_t b) const {
+    return {{given.views[b].data(), given.views[b].extent(0), sg::DataType::float32, sg::MemoryKind::host}, nullptr};
+  }
+};
+
+TEST(WithOptimizer, steps_a_bucket_while_another_is_under_way) {
+  support::on_ranks(1, [](const sg::Communicator& comm) {
+    TwoBuckets two(comm);
+    gradients::expect_all(two.values, 0.0);
+    two.promises[1].set_value(two.flat(1));
+    gradients::expect_value(two.values, 1, -0.5);
+    gradients::expect_value(two.values, 0, 0.0);
+    two.promises[0].set_value(two.flat(0));
+    gradients::expect_all(two.values, -0.5);
+    for (const auto& future : two.futures) EXPECT_NO_THROW(future.wait());
+  });
+}
+
+TEST(WithOptimizer, does_not_step_a_bucket_that_failed_but_others) {
+  support::on_ranks(1, [](const sg::Communicator& comm) {
+    TwoBuckets two(comm);
+    two.promises[0].set_error(std::make_exception_ptr(std::runtime_error("lost")));
+    two.promises[1].set_value(two.flat(1));
+    gradients::expect_value(two.values, 0, 0.0);
+    gradients::expect_value(two.values, 1, -0.5);
+    EXPECT_THROW(two.futures[0].wait(), std::runtime_error);
+  });
+}
+
+TEST(WithOptimizer, does_not_step_with_a_result_that_does_not_fit) {
+  support::on_ranks(1, [](const sg::Communicator& comm) {
+    TwoBuckets two(comm);
+    two.promises[1].set_value(two.flat(0));
+    two.promises[0].set_value({{two.given.views[0].data(), 2, sg::DataType::int32, sg::MemoryKind::host}, nullptr});
+    gradients::expect_all(two.values, 0.0);
+    for (const auto& future : two.futures) EXPECT_THROW(future.wait(), sg::InvalidArgument);
+  });
+}
+
+// The steps then run on the thread of the subgroup's communicator, while the ranks agree on another.
+TEST(WithOptimizer, steps_after_the_mean_of_a_subgroup) {
+  support::on_all_sizes([](const sg::Communicator& comm) {
+    const sg::Communicator pair = comm.split(comm.rank() / 2);
+    const Gradients<float> values({3, 3}), given({3, 3});
+    sg::ReducerOptions options = gradients::small_buckets;
+    options.find_unused_parameters = true;
+    sg::Reducer reducer(comm, given.parameters(), options);
+    reducer.register_comm_hook(
+        hooks::with_optimizer(hooks::post_local_sgd({.start = 0, .subgroup = pair}, hooks::allreduce()),
+                              sg::make_sgd({.learning_rate = 0.5}), Training::tensors(values)));
+    for (int step = 1; step <= 3; ++step) {
+      given.fill(1.0);
+      // Others are done with their subgroup long before.
+      if (comm.rank() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      reducer.gradient_ready(1);
+      reducer.parameter_unused(0);
+      reducer.finish();
+      gradients::expect_value(values, 0, 0.0);
+      gradients::expect_value(values, 1, -0.5 * step);
     }
   });
 }

@@ -70,23 +70,26 @@ class Sgd final : public detail::OptimizerSlots {
   void update_as(std::uint64_t step, const OptimizerBlock<Lane>& block) const {
     const Lane sign = options_.maximize ? Lane(-1) : Lane(1);
     const auto weight_decay = static_cast<Lane>(options_.weight_decay), rate = static_cast<Lane>(learning_rate());
+    const bool decays = options_.weight_decay != 0.0, nesterov = options_.nesterov;
     Lane* KOKKOS_RESTRICT value = block.value;
     const Lane* KOKKOS_RESTRICT gradient = block.gradient;
+    // No term with a factor of 0: it would turn infinities into NaN, which torch does not.
+    const auto slope_of = [=](std::size_t i) {
+      return decays ? sign * gradient[i] + weight_decay * value[i] : sign * gradient[i];
+    };
     if (options_.momentum == 0.0) {
-      for (std::size_t i = 0; i < block.count; ++i) value[i] -= rate * (sign * gradient[i] + weight_decay * value[i]);
+      for (std::size_t i = 0; i < block.count; ++i) value[i] -= rate * slope_of(i);
       return;
     }
     // The first step has no momentum to dampen yet.
-    const auto momentum = static_cast<Lane>(step == 1 ? 0.0 : options_.momentum);
+    const auto momentum = static_cast<Lane>(options_.momentum);
+    const auto keep = step == 1 ? Lane(0) : momentum;
     const auto share = static_cast<Lane>(step == 1 ? 1.0 : 1.0 - options_.dampening);
-    const Lane ahead = options_.nesterov ? static_cast<Lane>(options_.momentum) : Lane(0);
-    const Lane own = options_.nesterov ? Lane(1) : Lane(0);
-    const Lane of_buffer = options_.nesterov ? ahead : Lane(1);
     Lane* KOKKOS_RESTRICT buffer = block.slots[0];
     for (std::size_t i = 0; i < block.count; ++i) {
-      const Lane slope = sign * gradient[i] + weight_decay * value[i];
-      buffer[i] = momentum * buffer[i] + share * slope;
-      value[i] -= rate * (own * slope + of_buffer * buffer[i]);
+      const Lane slope = slope_of(i);
+      buffer[i] = keep * buffer[i] + share * slope;
+      value[i] -= rate * (nesterov ? slope + momentum * buffer[i] : buffer[i]);
     }
   }
 
@@ -145,7 +148,8 @@ class AdamW final : public detail::OptimizerSlots {
       square[i] = beta2 * square[i] + take2 * slope * slope;
     }
     if (largest != nullptr)
-      for (std::size_t i = 0; i < block.count; ++i) largest[i] = largest[i] < square[i] ? square[i] : largest[i];
+      for (std::size_t i = 0; i < block.count; ++i)
+        largest[i] = square[i] <= largest[i] ? largest[i] : square[i];  // NaN stays
     const Lane* KOKKOS_RESTRICT under_root = largest != nullptr ? largest : square;
     for (std::size_t i = 0; i < block.count; ++i)
       value[i] = keep * value[i] - step_size * mean[i] / (std::sqrt(under_root[i]) * root_correction + epsilon);

@@ -108,6 +108,7 @@ void OptimizerSlots::apply_as(Memory& memory, const TensorRef& value, const Tens
 
 void OptimizerSlots::save(const std::string& prefix, StateEntries& to) const {
   for (const auto& [name, memory] : memories_) {
+    if (memory.slots.empty()) continue;  // the number of steps alone changes nothing
     to.add(entry_name(prefix, "step", name), StateRule::replicated, DataType::uint64, &memory.steps, 1);
     for (std::size_t k = 0; k < memory.slots.size(); ++k) {
       const std::string& quantity = k < slot_names_.size() ? slot_names_[k] : master_name;
@@ -131,7 +132,6 @@ void OptimizerSlots::load(const std::string& prefix, const StateEntries& from) {
     }
     const StateEntry* master = from.find(entry_name(prefix, master_name, name));
     if (master != nullptr) slots.push_back(master);
-    // An optimizer without slots does not know the count: a value that does not fit is found by apply().
     if (slots.empty()) continue;
     const DataType type = slots.front()->type;
     const std::size_t count = slots.front()->count();

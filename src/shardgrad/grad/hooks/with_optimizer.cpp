@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <shardgrad/core/error.hpp>
+#include <shardgrad/grad/detail/pass_report.hpp>
 #include <shardgrad/grad/hooks/with_optimizer.hpp>
 
 #include <algorithm>
+#include <chrono>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace shardgrad::hooks {
@@ -61,7 +65,30 @@ void begin_agreement(Used& used, const HookContext& context, const GradBucket& b
   });
 }
 
-struct Key {};
+/// Not Work::wait: the inner hook may end on the thread of another communicator (a subgroup's), which may not wait. The
+/// exchange was issued before and needs nothing of that thread, so it ends, if only with an error.
+void finish_agreement(const Used& used) {
+  while (!used.agreed.test()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  used.agreed.wait();
+}
+
+/// Shared by the copies of a hook; its address is the key of what is kept with buckets.
+struct Steps {
+  std::shared_ptr<OptimizerStep> optimizer;
+  std::vector<TensorRef> values;
+  std::mutex one_at_a_time;  ///< an inner hook may end on one thread for one bucket, on another for the next
+
+  void apply(const GradBucket& bucket, const Buffer& result, const std::vector<std::uint8_t>& flags) {
+    const std::lock_guard lock(one_at_a_time);
+    for (std::size_t k = 0; k < bucket.entries().size(); ++k) {
+      if (flags[k] == 0) continue;
+      const BucketEntry& entry = bucket.entries()[k];
+      const GradParameter& parameter = (*bucket.parameter_table())[entry.parameter];
+      const Buffer gradient = result.slice(entry.offset, entry.count);
+      optimizer->apply(parameter.name, values[entry.parameter], row_major_tensor(parameter.gradient, gradient));
+    }
+  }
+};
 
 }  // namespace
 
@@ -72,22 +99,18 @@ Hook with_optimizer(Hook inner, std::shared_ptr<OptimizerStep> step, std::vector
   const HookTraits traits{.reports_loss = false,
                           .state = std::make_shared<OptimizerAndInner>(step, inner.traits().state),
                           .report = inner.traits().report};
-  const auto function = [name, step = std::move(step), values = std::move(values), inner = std::move(inner),
-                         key = std::make_shared<Key>()](const HookContext& context, GradBucket& bucket) {
-    if (values.size() != bucket.parameter_table()->size())
-      throw InvalidArgument(name + ": " + std::to_string(values.size()) + " values for " +
+  const auto steps = std::make_shared<Steps>(std::move(step), std::move(values));
+  const auto function = [name, steps, inner = std::move(inner)](const HookContext& context, GradBucket& bucket) {
+    if (steps->values.size() != bucket.parameter_table()->size())
+      throw InvalidArgument(name + ": " + std::to_string(steps->values.size()) + " values for " +
                             std::to_string(bucket.parameter_table()->size()) + " parameters");
-    auto& used = bucket.kept<Used>(key.get());
+    auto& used = bucket.kept<Used>(steps.get());
     begin_agreement(used, context, bucket);  // before the inner hook, so that it is complete when that is
-    return inner(context, bucket).then([step, values, &used, &bucket](const FlatBuffer& result) {
-      used.agreed.wait();
-      for (std::size_t k = 0; k < bucket.entries().size(); ++k) {
-        if (used.flags[k] == 0) continue;
-        const BucketEntry& entry = bucket.entries()[k];
-        const GradParameter& parameter = (*bucket.parameter_table())[entry.parameter];
-        const Buffer gradient = result.buffer.slice(entry.offset, entry.count);
-        step->apply(parameter.name, values[entry.parameter], row_major_tensor(parameter.gradient, gradient));
-      }
+    const Buffer own = bucket.buffer();
+    return inner(context, bucket).then([steps, own, &used, &bucket](const FlatBuffer& result) {
+      shardgrad::detail::require_fits(result.buffer, own);
+      finish_agreement(used);
+      steps->apply(bucket, result.buffer, used.flags);
       return result;
     });
   };

@@ -14,7 +14,8 @@ namespace shardgrad::hooks {
 /// the way: the same bits as steps after Reducer::finish. values[i] is parameter i of the Reducer, with the extents of
 /// its gradient; the application owns the memory, and neither reads nor writes it during the pass. With
 /// find_unused_parameters the ranks tell each other first which parameters of the bucket have a gradient on any of them
-/// (one small all_gather for each bucket); those without are not stepped. Nothing happens under no_sync(). An error of
+/// (one small all_gather for each bucket); those without are not stepped. Sparse parameters are
+/// in no bucket: step them after the pass. Nothing happens under no_sync(). An error of
 /// a pass (a missing gradient, too) leaves the parameters of the buckets that were complete stepped: go back to a
 /// checkpoint then. The state has the entries "optimizer/..." and "inner/...". The outermost hook; belongs to one rank.
 /// \throws InvalidArgument for an empty inner hook or no step.
