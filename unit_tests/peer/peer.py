@@ -42,8 +42,10 @@ def read_records(folder, rank):
         count = 1
         for extent in entry["shape"]:
             count *= extent
-        # An empty tensor cannot be made from a buffer.
-        flat = torch.frombuffer(bytearray(data), dtype=dtype, count=count, offset=entry["offset"]) if count else torch.empty(0, dtype=dtype)
+        # An empty tensor cannot be made from a buffer. Each has the bytes of its own: a copy of all for each would be
+        # gigabytes.
+        own = bytearray(data[entry["offset"]:entry["offset"] + count * dtype.itemsize])
+        flat = torch.frombuffer(own, dtype=dtype) if count else torch.empty(0, dtype=dtype)
         cases[-1][entry["name"]] = flat.reshape(entry["shape"])
     return cases
 
