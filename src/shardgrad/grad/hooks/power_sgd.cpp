@@ -30,6 +30,7 @@ struct Working {
   shardgrad::detail::Scratch left_memory{"shardgrad::hooks::power_sgd::left"};
   shardgrad::detail::Scratch sent_memory{"shardgrad::hooks::power_sgd::sent"};
   shardgrad::detail::Scratch received_memory{"shardgrad::hooks::power_sgd::received"};
+  shardgrad::detail::Scratch gathered_memory{"shardgrad::hooks::power_sgd::gathered"};
   shardgrad::detail::Scratch lost_memory{"shardgrad::hooks::power_sgd::lost"};
   shardgrad::detail::Scratch residual_memory{"shardgrad::hooks::power_sgd::residual"};
   shardgrad::detail::Scratch loss_memory{"shardgrad::hooks::power_sgd::loss"};
@@ -52,6 +53,10 @@ struct Task {
   const Feedback* feedback = nullptr;
   DataType wire = DataType::float32;
 };
+
+/// Where all ranks' parts together have no more bytes than this, one all_gather costs less than two smaller
+/// collectives.
+constexpr std::size_t most_gathered_bytes = std::size_t{64} << 10;
 
 /// One pass of a bucket, calculated in T: float, or double for float64.
 template <class T>
@@ -129,6 +134,10 @@ class Pass {
   }
 
   void reduce(const Buffer& send, const Buffer& receive, const ReduceFeedback* lost) {
+    const auto others = static_cast<std::size_t>(transport_.size()) - 1;
+    if (others > 0 && others * send.count * size_of(task_.wire) <= most_gathered_bytes &&
+        task_.wire != DataType::float16)
+      return reduce_by_gathering(send, receive, lost);
     OrderedReduceOptions options;
     options.scale = 1.0 / task_.divisor;
     // The factors of large gradients exceed what float16 can hold, as their first hop may.
@@ -136,6 +145,34 @@ class Pass {
     options.chunk_count = shared_.options.chunk_count;
     options.feedback = lost;
     ordered_all_reduce(transport_, send, receive, options, workspace_);
+  }
+
+  /// The same bits in one collective, where latency is what counts: every rank adds up everything.
+  void reduce_by_gathering(const Buffer& send, const Buffer& receive, const ReduceFeedback* lost) {
+    const auto ranks = static_cast<std::size_t>(transport_.size());
+    const std::size_t count = send.count;
+    const Buffer all = working_.gathered_memory.buffer(ranks * count, task_.wire);
+    const Buffer own = all.slice(static_cast<std::size_t>(transport_.rank()) * count, count);
+    convert(send, own);
+    if (lost != nullptr) shardgrad::detail::write_loss(send, own, lost->contribution_loss);
+    const std::vector<std::size_t> counts(ranks, count);
+    std::vector<std::size_t> offsets;
+    std::vector<ConstBuffer> parts;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      offsets.push_back(r * count);
+      parts.emplace_back(all.slice(r * count, count));
+    }
+    transport_.all_gather_v(own, all, counts, offsets)->wait();
+    sum_in_order(parts, receive, 1.0 / task_.divisor);
+    if (task_.wire == type) return;
+    // A second hop would have rounded once more; what that loses is equal on all ranks, and each takes on its share.
+    const Buffer rounded = all.slice(0, count);
+    convert(receive, rounded);
+    if (lost != nullptr) {
+      shardgrad::detail::write_loss(receive, rounded, lost->result_residual);
+      convert(lost->result_residual, lost->result_residual, 1.0 / transport_.size());
+    }
+    convert(rounded, receive);
   }
 
   /// What of this rank's Q and rest has really arrived.

@@ -57,14 +57,15 @@ struct PowerSgdOptions {
 /// is a matrix M of as many rows as its first extent; all others, and matrices where it does not pay, go uncompressed.
 ///   P = M Q, mean over the ranks; orthonormalize P; Q = transpose(M) P, mean over the ranks; result P transpose(Q).
 /// Two reductions for each bucket: all P; all Q with all that is uncompressed. Bytes sent by each rank: 2 (W-1)/W times
-/// the wire's type for each element of P, Q and the rest (in float16 the second hop of P and Q is float32, for its
-/// range: 3 (W-1)/W times 2 bytes).
-/// The loss it reports is against its own reconstruction, P transpose(transpose(M_w) P), which bounds the residual and
-/// has the same mean (hook_state names "q/PARAMETER", "passes/PARAMETER"). Columns of P that depend on others become
-/// zero, and those of Q that follow from it are made anew from random numbers in the next pass. A matrix that is not
-/// finite on some rank is NaN on every rank and changes no factor. The factors are equal on every rank; the hook
-/// belongs to one rank. The result is P transpose(Q) in float as this rank's BLAS rounds it, so ranks with different
-/// processors or BLAS libraries may differ in the last bit. Host memory.
+/// the wire's type for each element of P, Q and the rest, in two collectives (in float16 the second hop is float32, for
+/// the range of the factors: 3 (W-1)/W times 2 bytes); where (W-1) times that of a reduction is at most 64 KiB, (W-1)
+/// times the wire's type in one collective, with the same bits (not in float16). The loss it reports is against its own
+/// reconstruction, P transpose(transpose(M_w) P), which bounds the residual and has the same mean (hook_state names
+/// "q/PARAMETER", "passes/PARAMETER"). Columns of P that depend on others become zero, and those of Q that follow from
+/// it are made anew from random numbers in the next pass. A matrix that is not finite on some rank is NaN on every rank
+/// and changes no factor. The factors are equal on every rank; the hook belongs to one rank. The result is P
+/// transpose(Q) in float as this rank's BLAS rounds it, so ranks with different processors or BLAS libraries may differ
+/// in the last bit. Host memory.
 /// \throws InvalidArgument for rank 0, a negative or infinite rate, an integer wire.
 Hook power_sgd_codec(const PowerSgdOptions& options = {});
 
