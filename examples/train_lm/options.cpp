@@ -96,6 +96,9 @@ std::optional<Options> parse_options(int argc, const char* const* argv, std::str
   table.add(
       "--hook", options.hook, "HOOK",
       "How gradients are reduced over dp: allreduce, bf16, int8, powersgd:rank=4, ef(topk:ratio=0.01), noop, ...");
+  table.add_count(
+      "--average-every", options.average_every, std::int64_t{0}, std::numeric_limits<std::int64_t>::max(),
+      "Steps between means of the model over dp, and one at the end: for hooks that do not reduce; 0: never");
   table.add_choice("--measure-hook", options.measure_hook, {"yes", "no"},
                    "Measure before the training whether the hook pays, and say so");
 

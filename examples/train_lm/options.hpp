@@ -30,6 +30,7 @@ struct Options {
   std::string mesh;  ///< empty: tp=<ranks>
   std::string hook = "allreduce";
   std::string measure_hook = "yes";
+  std::int64_t average_every = 0;  ///< 0: never
   // results
   std::string report = "train_lm";
   int evaluate_every = 50;

@@ -3,6 +3,7 @@
 #include "parallel_model.hpp"
 
 #include <shardgrad/comm/collectives.hpp>
+#include <shardgrad/grad/model_averaging.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -98,6 +99,17 @@ double ParallelModel::loss_and_gradients(const Rows& rows) {
   cost_.hidden_bytes += sent_over(tp) - tp_after_loss;
   cost_.gradient_bytes += sent_over(dp) - dp_after_loss;
   return loss;
+}
+
+void ParallelModel::average_over_dp() {
+  const Timer timer(cost_.communication_seconds);
+  const shardgrad::Communicator& dp = mesh_["dp"];
+  const std::uint64_t before = dp.counters().bytes_sent();
+  std::vector<shardgrad::ModelParameter> parameters;
+  for (const Parameter& parameter : model_.parameters())
+    parameters.push_back({parameter.name, shardgrad::tensor_ref_of(parameter.value)});
+  shardgrad::average_parameters(dp, parameters);
+  cost_.gradient_bytes += dp.counters().bytes_sent() - before;
 }
 
 double ParallelModel::loss_sum(const Rows& rows) {

@@ -21,7 +21,7 @@ struct Cost {
   double communication_seconds = 0;  ///< waiting for the sums of gradients
   std::uint64_t loss_bytes = 0;      ///< sent by the loss
   std::uint64_t hidden_bytes = 0;    ///< sent for the gradient of the hidden layer, over tp
-  std::uint64_t gradient_bytes = 0;  ///< sent for the gradients of the parameters, over dp
+  std::uint64_t gradient_bytes = 0;  ///< sent for the gradients of the parameters (and their means), over dp
 };
 
 /// As the Reducer takes them: this rank's part of the output layer, and all else whole.
@@ -36,6 +36,9 @@ class ParallelModel {
   /// Forward and backward. Returns the mean loss over the rows of all ranks; the parameters' gradients are then those
   /// of that mean, on all ranks. Collective over the mesh.
   double loss_and_gradients(const Rows& rows);
+
+  /// The parameters become their mean over dp: for hooks that let the ranks drift apart. Collective over the mesh.
+  void average_over_dp();
 
   /// Forward alone. Returns the sum of the losses of the rows of all ranks. Collective over the mesh.
   double loss_sum(const Rows& rows);

@@ -207,6 +207,7 @@ Outcome Trainer::run(Progress& progress) {
 
     const double elapsed = seconds_since(start);
     finished = time_is_up(elapsed) || step_ >= steps;
+    if (options_.average_every > 0 && (step_ % options_.average_every == 0 || finished)) model_.average_over_dp();
     if (step_ % options_.evaluate_every == 0 || finished)
       curve_.back().validation_loss = validation_loss(evaluation_sample);
     if (!options_.checkpoint.empty() && (step_ % options_.checkpoint_every == 0 || finished)) save(options_.checkpoint);

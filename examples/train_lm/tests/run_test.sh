@@ -190,6 +190,19 @@ case $case_name in
     done
     ;;
 
+  means_bring_drifting_ranks_together)
+    # Ranks that reduce nothing but average after each step are those that reduce, but for Adam's view of the gradients.
+    succeeds 2 "${small[@]}" --steps 8 --mesh dp=2
+    column train_lm 4 | tail -1 >reference.loss
+    succeeds 2 "${small[@]}" --steps 8 --mesh dp=2 --hook noop --average-every 1
+    column train_lm 4 | tail -1 >loss
+    paste reference.loss loss | awk '{ d = $1 - $2; exit !(d < 0.05 && d > -0.05) }' || fail "loss $(cat loss)"
+    bytes=$(sed -nE 's/.* ([0-9,]+) parameter gradients/\1/p' out | tr -d ,)
+    [ "$bytes" -gt 0 ] || fail "the means send nothing"
+    succeeds 2 "${small[@]}" --steps 7 --mesh dp=2 --hook 'post_local_sgd:start=3(allreduce)' --average-every 3
+    is_refused 2 'average-every' "${small[@]}" --steps 7 --average-every -1
+    ;;
+
   the_report_has_it_all)
     succeeds 2 "${small[@]}" --steps 30 --evaluate-every 10 --report result
     for word in 'tokens ' 'vocabulary  *300 byte-pair classes' 'mesh dp=1,tp=2, hook allreduce' '30 of 48 rows' 'tokens/s' '% loss, .* % communication' \
