@@ -35,9 +35,11 @@ std::vector<sg::GradParameter> make_parameters(const std::vector<Sized>& sizes) 
   return parameters;
 }
 
-Groups groups_of(const std::vector<Sized>& sizes, double first_bytes, double other_bytes) {
+Groups groups_of(const std::vector<Sized>& sizes, double first_bytes, double other_bytes, double last_bytes = 1 << 20) {
   const sg::Reducer reducer(sg::Communicator::self(), make_parameters(sizes),
-                            {.bucket_cap_mb = in_mb(other_bytes), .first_bucket_cap_mb = in_mb(first_bytes)});
+                            {.bucket_cap_mb = in_mb(other_bytes),
+                             .first_bucket_cap_mb = in_mb(first_bytes),
+                             .last_bucket_cap_mb = in_mb(last_bytes)});
   Groups groups;
   for (const auto& bucket : reducer.bucket_plan()) {
     groups.emplace_back();
@@ -47,9 +49,10 @@ Groups groups_of(const std::vector<Sized>& sizes, double first_bytes, double oth
 }
 
 // Sizes in reverse, so that the order of the backward pass is that of the lists.
-Groups in_backward_order(std::vector<Sized> sizes, double first_bytes, double other_bytes) {
+Groups in_backward_order(std::vector<Sized> sizes, double first_bytes, double other_bytes,
+                         double last_bytes = 1 << 20) {
   std::reverse(sizes.begin(), sizes.end());
-  Groups groups = groups_of(sizes, first_bytes, other_bytes);
+  Groups groups = groups_of(sizes, first_bytes, other_bytes, last_bytes);
   for (auto& group : groups)
     for (auto& parameter : group) parameter = sizes.size() - 1 - parameter;
   return groups;
@@ -77,6 +80,18 @@ TEST(BucketPlan, is_closed_before_the_parameter_that_would_exceed_the_limit) {
 TEST(BucketPlan, launches_first_what_is_complete_first) {
   // The double bucket is opened second but complete before the float bucket.
   EXPECT_EQ(in_backward_order({{10}, {10, DataType::float64}, {10}}, 1e6, 1e6), (Groups{{1}, {0, 2}}));
+}
+
+TEST(BucketPlan, cuts_the_end_off_a_large_last_bucket) {
+  const std::vector<Sized> sizes = {{100}, {200}, {100}, {50}, {40}};
+  EXPECT_EQ(in_backward_order(sizes, 400, 1e9, 400), (Groups{{0}, {1, 2}, {3, 4}}));
+  EXPECT_EQ(in_backward_order(sizes, 400, 1e9, 100), (Groups{{0}, {1, 2, 3}, {4}}));  // a parameter at least
+  EXPECT_EQ(in_backward_order(sizes, 400, 1e9, 2000), (Groups{{0}, {1, 2, 3, 4}}));
+  EXPECT_EQ(in_backward_order(sizes, 400, 1e9, 0), (Groups{{0}, {1, 2, 3, 4}}));
+  // What is left of the bucket goes first where it is complete first.
+  EXPECT_EQ(in_backward_order({{10}, {10, DataType::float64}, {10, DataType::float64}, {10}}, 1e9, 1e9, 50),
+            (Groups{{0}, {1, 2}, {3}}));
+  EXPECT_THROW(groups_of(sizes, 400, 400, -1), sg::InvalidArgument);
 }
 
 TEST(BucketPlan, has_scalars_and_empty_parameters) {

@@ -35,6 +35,9 @@ struct ReducerOptions {
   double bucket_cap_mb = 25.0;
   /// The same for the first bucket launched, small so that communication starts early.
   double first_bucket_cap_mb = 1.0;
+  /// The last bucket launched is what the backward pass cannot hide, so the end of a larger one becomes a bucket of its
+  /// own of at most so many MiB (or a single parameter). 0: it does not.
+  double last_bucket_cap_mb = 1.0;
   /// Make the buckets anew after the first synced pass, in the order in which the gradients became ready on rank 0.
   /// Without effect on gradient_as_bucket_view, where buckets change only on request.
   bool rebuild_buckets = true;

@@ -47,6 +47,24 @@ std::vector<std::vector<std::size_t>> group(std::span<const GradParameter> param
   return groups;
 }
 
+/// Cuts the end off the last group where that is larger than `limit_bytes`.
+void split_last(std::span<const GradParameter> parameters, double limit_bytes,
+                std::vector<std::vector<std::size_t>>& groups) {
+  if (groups.empty() || limit_bytes <= 0.0) return;
+  std::vector<std::size_t>& last = groups.back();
+  const auto bytes_of = [&](std::size_t p) {
+    const TensorRef& gradient = parameters[p].gradient;
+    return static_cast<double>(gradient.count() * size_of(gradient.type));
+  };
+  double bytes = bytes_of(last.back());
+  std::size_t begin = last.size() - 1;
+  for (; begin > 0 && bytes + bytes_of(last[begin - 1]) <= limit_bytes; --begin) bytes += bytes_of(last[begin - 1]);
+  if (begin == 0) return;
+  std::vector<std::size_t> end(last.begin() + static_cast<std::ptrdiff_t>(begin), last.end());
+  last.resize(begin);
+  groups.push_back(std::move(end));
+}
+
 }  // namespace
 
 BucketPlan plan_buckets(std::span<const GradParameter> parameters, const ReducerOptions& options) {
@@ -61,8 +79,10 @@ BucketPlan plan_buckets(std::span<const GradParameter> parameters, const Reducer
   // A bucket is complete when its last parameter is.
   std::vector<std::size_t> turn(parameters.size());
   for (std::size_t k = 0; k < order.size(); ++k) turn[order[k]] = k;
-  std::sort(groups.begin(), groups.end(),
-            [&turn](const auto& a, const auto& b) { return turn[a.back()] < turn[b.back()]; });
+  const auto is_complete_before = [&turn](const auto& a, const auto& b) { return turn[a.back()] < turn[b.back()]; };
+  std::ranges::sort(groups, is_complete_before);
+  split_last(parameters, options.last_bucket_cap_mb * bytes_per_mb, groups);
+  std::ranges::sort(groups, is_complete_before);
 
   BucketPlan plan;
   plan.place_of.resize(parameters.size());

@@ -38,6 +38,9 @@ void require_valid(const std::string& call, const BucketCaps& caps) {
 
 void require_valid(const std::vector<GradParameter>& parameters, const ReducerOptions& options) {
   require_valid("Reducer", {options.bucket_cap_mb, options.first_bucket_cap_mb});
+  if (!(options.last_bucket_cap_mb >= 0.0))
+    throw InvalidArgument("Reducer: last_bucket_cap_mb is " + std::to_string(options.last_bucket_cap_mb) +
+                          "; wanted is a number from 0 on");
   std::set<std::string> names;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const std::string& name = parameters[p].name;
@@ -60,6 +63,7 @@ std::vector<std::string> agreement_lines(const Hook& hook, const ReducerOptions&
   std::vector<std::string> lines;
   lines.push_back("hook " + in_quotes(hook.name()));
   lines.push_back(caps_text({options.bucket_cap_mb, options.first_bucket_cap_mb}));
+  lines.push_back("last_bucket_cap_mb " + std::to_string(options.last_bucket_cap_mb));
   lines.push_back("rebuild_buckets " + yes_or_no(options.rebuild_buckets));
   lines.push_back("find_unused_parameters " + yes_or_no(options.find_unused_parameters));
   lines.push_back("gradient_as_bucket_view " + yes_or_no(options.gradient_as_bucket_view));
