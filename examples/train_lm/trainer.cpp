@@ -127,7 +127,7 @@ void Trainer::hook_state(const std::function<void(const std::string& file)>& act
   std::string text;
   try {
     act(fmt::format("{}.hook-{}.tp{}", checkpoint, step, mesh_["tp"].rank()));
-  } catch (const shardgrad::InvalidArgument& error) {
+  } catch (const shardgrad::Error& error) {
     code = error.code();
     text = error.what();
   }

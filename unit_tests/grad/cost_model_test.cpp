@@ -62,7 +62,10 @@ TEST(CostModel, measures_the_same_on_every_rank_within_its_time) {
     EXPECT_GE(link.latency_s, 0.0);
     EXPECT_EQ(link.ranks, comm.size());
     EXPECT_GT(arithmetic.add_s, 0.0);
-    EXPECT_GT(arithmetic.low_rank_s, 0.0);
+    // On a busy machine either part of the fit can come out as 0, but not both.
+    EXPECT_GE(arithmetic.low_rank_s, 0.0);
+    EXPECT_GE(arithmetic.low_rank_column_s, 0.0);
+    EXPECT_GT(arithmetic.low_rank_s + arithmetic.low_rank_column_s, 0.0);
     for (const double number :
          {link.latency_s, link.bytes_per_s, arithmetic.add_s, arithmetic.low_rank_s, arithmetic.low_rank_column_s}) {
       comm.require_equal("a number", std::to_string(std::bit_cast<std::uint64_t>(number)));

@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -180,6 +181,60 @@ TEST(HookStateFile, another_number_of_ranks_has_the_same_mean_residual) {
             ASSERT_NEAR(static_cast<double>(delivered[i]) + left[i], given[i] + mean[i], 4e-6) << name;
         });
       }
+    }
+  }
+}
+
+/// Remembers two arrays, of either rule.
+struct TwoArrays final : sg::HookState {
+  std::vector<double> means, sums;
+
+  void save(const std::string& prefix, sg::StateEntries& to) const override {
+    to.add(prefix + "means", sg::StateRule::mean, DataType::float64, means.data(), means.size());
+    to.add(prefix + "sums", sg::StateRule::sum, DataType::float64, sums.data(), sums.size());
+  }
+  void load(const std::string& prefix, const sg::StateEntries& from) override {
+    const auto take = [&](const std::string& name, std::vector<double>& values) {
+      const sg::StateEntry* entry = from.find(prefix + name, DataType::float64, 3);
+      values.resize(3);
+      std::memcpy(values.data(), entry->bytes.data(), entry->bytes.size());
+    };
+    take("means", means);
+    take("sums", sums);
+  }
+};
+
+// Case 49, in double, to a few units in the last place.
+TEST(HookStateFile, another_number_of_ranks_keeps_means_and_sums) {
+  for (const int before : support::group_sizes()) {
+    for (const int after : support::group_sizes()) {
+      const SharedFolder folder;
+      const auto hook_of = [](const std::shared_ptr<TwoArrays>& state) {
+        return sg::Hook("two", [](const sg::HookContext&, sg::GradBucket&) { return sg::Future<sg::FlatBuffer>(); },
+                        {.state = state});
+      };
+      const auto value = [](int rank, std::size_t i) { return 24.0 * (1 + rank) * (1.0 + static_cast<double>(i)); };
+      support::on_ranks(before, [&](const sg::Communicator& comm) {
+        const auto state = std::make_shared<TwoArrays>();
+        for (std::size_t i = 0; i < 3; ++i) {
+          state->means.push_back(value(comm.rank(), i));
+          state->sums.push_back(value(comm.rank(), i));
+        }
+        sg::save_hook_state(comm, hook_of(state), {}, folder.path("state"));
+      });
+      support::on_ranks(after, [&](const sg::Communicator& comm) {
+        const auto state = std::make_shared<TwoArrays>();
+        sg::load_hook_state(comm, hook_of(state), {}, folder.path("state"));
+        const Kokkos::View<double*, Kokkos::HostSpace> means(state->means.data(), 3), sums(state->sums.data(), 3);
+        sg::all_reduce(comm, means).wait();
+        sg::all_reduce(comm, sums).wait();
+        for (std::size_t i = 0; i < 3; ++i) {
+          double sum = 0.0;
+          for (int rank = 0; rank < before; ++rank) sum += value(rank, i);
+          EXPECT_DOUBLE_EQ(means(i) / after, sum / before) << before << " to " << after;
+          EXPECT_DOUBLE_EQ(sums(i), sum) << before << " to " << after;
+        }
+      });
     }
   }
 }

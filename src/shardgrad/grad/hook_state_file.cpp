@@ -121,7 +121,9 @@ void require_same_model(const std::string& file, const Summary& saved, const Hoo
 StateEntries read_part(const std::string& file, const Summary& saved, std::size_t rank) {
   const std::string part = part_of(file, saved.generation, rank);
   detail::StateContainer container = detail::read_state_container(part);
-  if (container.checksum != saved.checksums[rank]) fail(part, "does not belong to \"" + file + "\": other checksum");
+  if (container.checksum != saved.checksums[rank])
+    fail(part, "does not belong to \"" + file + "\": its checksum is " + std::to_string(container.checksum) +
+                   "; wanted is " + std::to_string(saved.checksums[rank]));
   return std::move(container.entries);
 }
 
@@ -202,9 +204,13 @@ std::vector<std::uint64_t> gather_numbers(const Communicator& comm, std::uint64_
 /// Of the summary that is there; 0 ranks and generation 0 where there is none. The same on every rank.
 Summary summary_that_is_there(const Communicator& comm, const std::string& file) {
   Summary summary;
-  std::error_code ignored;
   on_every_rank(comm, [&] {
-    if (comm.rank() == 0 && std::filesystem::exists(file, ignored)) summary = read_summary(file);
+    if (comm.rank() != 0) return;
+    std::error_code problem;
+    const bool is_there = std::filesystem::exists(file, problem);
+    // Not taken for "no file": its parts would be overwritten.
+    if (problem) fail(file, "cannot be read: " + problem.message());
+    if (is_there) summary = read_summary(file);
   });
   summary.generation = gather_numbers(comm, summary.generation)[0];
   summary.checksums.resize(gather_numbers(comm, summary.ranks())[0]);
@@ -239,7 +245,7 @@ void save_hook_state(const Communicator& comm, const Hook& hook, const std::vect
     on_every_rank(comm, [&] {
       if (comm.rank() == 0) detail::write_state_container(file, to_entries(summary));
     });
-  } catch (const InvalidArgument&) {
+  } catch (const Error&) {
     std::remove(part.c_str());
     throw;
   }

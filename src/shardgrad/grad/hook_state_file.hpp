@@ -20,7 +20,8 @@ namespace shardgrad {
 /// there and renames it; rank 0 writes `file` when all parts are complete; the old parts are removed last. So whenever
 /// it is interrupted, `file` is whole and names whole parts, the old ones or the new ones. `parameters` are those of
 /// the Reducer, so that load_hook_state can tell another model.
-/// \throws InvalidArgument for a file that cannot be written, or exists and is no hook state.
+/// \throws InvalidArgument for a file that cannot be written, or exists and is no hook state or a damaged one, which is
+/// left alone.
 void save_hook_state(const Communicator& comm, const Hook& hook, const std::vector<GradParameter>& parameters,
                      const std::string& file);
 

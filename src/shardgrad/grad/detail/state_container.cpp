@@ -198,7 +198,10 @@ StateContainer read_state_container(const std::string& file) {
   require_known_start(reader, file, file_bytes);
   if (reader.left_bytes() < 3 * sizeof(std::uint64_t))
     fail(file, "is cut short: " + std::to_string(file_bytes) + " bytes, less than a header");
-  if (reader.read_number() != byte_order) fail(file, "was written by a machine with another byte order");
+  const std::uint64_t order = reader.read_number();
+  if (order != byte_order)
+    fail(file, "was written by a machine with another byte order, or is damaged: its mark is " + std::to_string(order) +
+                   "; wanted is " + std::to_string(byte_order));
   const std::uint64_t wanted_bytes = reader.read_number();
   if (wanted_bytes != file_bytes)
     fail(file, "is cut short or damaged: " + std::to_string(file_bytes) + " bytes; its header says " +
@@ -206,7 +209,10 @@ StateContainer read_state_container(const std::string& file) {
   StateContainer container;
   while (reader.left_bytes() > sizeof(std::uint64_t)) read_entry(reader, file, container.entries);
   container.checksum = reader.checksum();
-  if (reader.read_number() != container.checksum) fail(file, "is damaged: its checksum does not fit its bytes");
+  const std::uint64_t wanted = reader.read_number();
+  if (wanted != container.checksum)
+    fail(file, "is damaged: its bytes have checksum " + std::to_string(container.checksum) + "; wanted is " +
+                   std::to_string(wanted));
   return container;
 }
 
