@@ -11,15 +11,15 @@ import importlib.util
 import json
 import math
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-SKIP = 77  # as told to CTest
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from turns import LAUNCHER, SKIP, checked, percentile, start  # noqa: E402
+
 BENCHMARK = Path(__file__).resolve().parents[2] / "build/release/perf_tests/loss/perf_loss_cross_entropy"
-LAUNCHER = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n"]
 LOSS_TOLERANCE = {"float": 1e-5, "double": 1e-10, "float16": 1e-2, "bfloat16": 1e-2}  # relative
 PARTS = ["forward + backward", "forward", "backward"]
 
@@ -98,27 +98,6 @@ def pytorch_process(arguments):
     dist.destroy_process_group()
 
 
-def checked(processes, what):
-    """Waits for processes; ends the others and this script when one fails."""
-    try:
-        for process in processes:
-            output, _ = process.communicate(timeout=900)
-            if process.returncode != 0:
-                sys.exit(f"{what}: exit code {process.returncode}\n{output.decode(errors='replace')}")
-    except subprocess.TimeoutExpired:
-        sys.exit(f"{what}: no end after 900 s")
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-
-
-def start(command, **environment):
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                            env={**os.environ, "OMP_NUM_THREADS": "1", **environment})
-
-
 def pytorch_turn(arguments):
     with tempfile.TemporaryDirectory() as folder:
         options = [f"--{name}={getattr(arguments, name)}" for name in ("rows", "classes", "type", "processes", "repeats")]
@@ -135,10 +114,6 @@ def shardgrad_turn(arguments):
                         "--warmups=1", f"--json={folder}/result.json"])], "shardgrad")
         run = json.loads(Path(folder, "result.json").read_text())["runs"][0]
         return {"loss": run["loss"], "samples_us": {s["name"]: s["samples_us"] for s in run["subjects"]}}
-
-
-def percentile(samples, share):
-    return sorted(samples)[int(share * (len(samples) - 1) + 0.5)]
 
 
 def main():
