@@ -16,7 +16,7 @@ done
 [ $# -eq 0 ] || shift
 hooks=("$@")
 [ ${#hooks[@]} -gt 0 ] || hooks=(allreduce fp16 bf16 'bf16(allreduce)' int8 int8:stochastic=1 e4m3 e5m2 int4 'ef(int8)' 'ef(int4)' onebit
-  'powersgd:rank=4,start=10' 'bf16(powersgd:rank=4)' 'powersgd:rank=32,start=10' 'batched_powersgd:rank=16,start=10' 'ef(topk:ratio=0.01)'
+  'powersgd:rank=4,start=10' 'bf16(powersgd:rank=4)' 'powersgd:rank=32,start=10' 'batched_powersgd:rank=4,start=10' 'ef(topk:ratio=0.01)'
   'ef(randomk:ratio=0.1)' 'post_local_sgd:start=250(bf16)')
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

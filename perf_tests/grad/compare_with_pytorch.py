@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from turns import LAUNCHER, SKIP, checked, percentile, start  # noqa: E402
+from turns import LAUNCHER, SKIP, checked, print_medians, start, take_turns  # noqa: E402
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "build/release/perf_tests/grad/perf_grad_hooks"
 HOOKS = ["allreduce", "fp16", "bf16"]  # by the same names here and there
@@ -114,24 +114,13 @@ def main():
     if not os.access(arguments.benchmark, os.X_OK):
         sys.exit(f"there is no program {arguments.benchmark}: build the target perf_grad_hooks, or give --benchmark")
 
-    load = [os.getloadavg()[0]]
-    turns = {"PyTorch": [], "shardgrad": []}
-    for _ in range(arguments.rounds):
-        turns["PyTorch"].append(pytorch_turn(arguments))
-        turns["shardgrad"].append(shardgrad_turn(arguments))
-        load.append(os.getloadavg()[0])
+    turns, load = take_turns(arguments.rounds, lambda: pytorch_turn(arguments), lambda: shardgrad_turn(arguments))
 
     print(f"PyTorch {turns['PyTorch'][0]['version']} (Gloo) and shardgrad (MPI): {arguments.elements} floats, "
           f"{arguments.processes} processes of one thread")
-    print(f"{arguments.rounds} rounds of {arguments.repeats} runs each, in turn; {os.cpu_count()} cores, "
-          f"load average {min(load):.1f} to {max(load):.1f} (these programs included)\n")
-    print(f"{'':32} {'median ms':>10} {'p10':>9} {'p90':>9}")
-    medians = {}
-    for who, hook in [("PyTorch", h) for h in HOOKS] + [("shardgrad", h) for h in [MPI, *HOOKS]]:
-        samples = [us / 1e3 for turn in turns[who] for us in turn["samples_us"][hook]]
-        medians[who, hook] = percentile(samples, 0.5)
-        name = hook if hook == MPI else f"{who} {hook}"
-        print(f"{name:32} {medians[who, hook]:10.3f} {percentile(samples, 0.1):9.3f} {percentile(samples, 0.9):9.3f}")
+    rows = [("PyTorch", hook, f"PyTorch {hook}") for hook in HOOKS] + [("shardgrad", MPI, MPI)]
+    rows += [("shardgrad", hook, f"shardgrad {hook}") for hook in HOOKS]
+    medians = print_medians(turns, load, arguments.repeats, rows)
     of_pytorch = medians["PyTorch", "bf16"] / medians["shardgrad", "bf16"]
     of_mpi = medians["shardgrad", "bf16"] / medians["shardgrad", MPI]
     print(f"\nbf16 of shardgrad is {of_pytorch:.1f} times as fast as PyTorch's and takes {of_mpi:.2f} of {MPI}")

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
-from turns import LAUNCHER, SKIP, checked, percentile, start  # noqa: E402
+from turns import LAUNCHER, SKIP, checked, percentile, print_medians, start, take_turns  # noqa: E402
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "build/release/perf_tests/loss/perf_loss_cross_entropy"
 LOSS_TOLERANCE = {"float": 1e-5, "double": 1e-10, "float16": 1e-2, "bfloat16": 1e-2}  # relative
@@ -126,24 +126,14 @@ def main():
     if not os.access(arguments.benchmark, os.X_OK):
         sys.exit(f"there is no program {arguments.benchmark}: build the target perf_loss_cross_entropy, or give --benchmark")
 
-    load = [os.getloadavg()[0]]
-    turns = {"PyTorch": [], "shardgrad": []}
-    for number in range(arguments.rounds):
-        turns["PyTorch"].append(pytorch_turn(arguments))
-        turns["shardgrad"].append(shardgrad_turn(arguments))
-        load.append(os.getloadavg()[0])
+    turns, load = take_turns(arguments.rounds, lambda: pytorch_turn(arguments), lambda: shardgrad_turn(arguments))
 
     print(f"PyTorch {turns['PyTorch'][0]['version']} loss_parallel (Gloo) and shardgrad (MPI): {arguments.rows} rows, "
           f"{arguments.classes} classes, {arguments.type}, {arguments.processes} processes of one thread")
-    print(f"{arguments.rounds} rounds of {arguments.repeats} runs each, in turn; {os.cpu_count()} cores, "
-          f"load average {min(load):.1f} to {max(load):.1f} (these programs included)\n")
-    print(f"{'':32} {'median ms':>10} {'p10':>9} {'p90':>9}")
-    medians = {}
-    for who, part in [("PyTorch", p) for p in PARTS] + [("shardgrad", p) for p in [*PARTS, "fused", "copy"]]:
-        samples = [us / 1e3 for turn in turns[who] for us in turn["samples_us"][part]]
-        medians[who, part] = percentile(samples, 0.5)
-        name = "copy of the logits" if part == "copy" else f"{who} {part}"
-        print(f"{name:32} {medians[who, part]:10.3f} {percentile(samples, 0.1):9.3f} {percentile(samples, 0.9):9.3f}")
+    rows = [("PyTorch", part, f"PyTorch {part}") for part in PARTS]
+    rows += [("shardgrad", part, f"shardgrad {part}") for part in [*PARTS, "fused"]]
+    rows += [("shardgrad", "copy", "copy of the logits")]
+    medians = print_medians(turns, load, arguments.repeats, rows)
 
     def of_rounds(part):
         return ", ".join(f"{percentile(a['samples_us'][PARTS[0]], 0.5) / percentile(b['samples_us'][part], 0.5):.1f}"

@@ -31,3 +31,27 @@ def start(command, **environment):
 
 def percentile(samples, share):
     return sorted(samples)[int(share * (len(samples) - 1) + 0.5)]
+
+
+def take_turns(rounds, pytorch, shardgrad):
+    """What each gave in its turns, and the load average before and after each round."""
+    load = [os.getloadavg()[0]]
+    turns = {"PyTorch": [], "shardgrad": []}
+    for _ in range(rounds):
+        turns["PyTorch"].append(pytorch())
+        turns["shardgrad"].append(shardgrad())
+        load.append(os.getloadavg()[0])
+    return turns, load
+
+
+def print_medians(turns, load, repeats, rows):
+    """A line for each of the rows (who, part, name); returns their medians in milliseconds by (who, part)."""
+    print(f"{len(load) - 1} rounds of {repeats} runs each, in turn; {os.cpu_count()} cores, "
+          f"load average {min(load):.1f} to {max(load):.1f} (these programs included)\n")
+    print(f"{'':32} {'median ms':>10} {'p10':>9} {'p90':>9}")
+    medians = {}
+    for who, part, name in rows:
+        samples = [us / 1e3 for turn in turns[who] for us in turn["samples_us"][part]]
+        medians[who, part] = percentile(samples, 0.5)
+        print(f"{name:32} {medians[who, part]:10.3f} {percentile(samples, 0.1):9.3f} {percentile(samples, 0.9):9.3f}")
+    return medians

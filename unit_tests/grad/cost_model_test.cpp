@@ -29,6 +29,9 @@ TEST(CostModel, fit_finds_latency_and_bandwidth) {
   EXPECT_NEAR(fitted.latency_s, truth.latency_s, 0.01 * truth.latency_s);
   EXPECT_NEAR(fitted.bytes_per_s, truth.bytes_per_s, 0.01 * truth.bytes_per_s);
   EXPECT_NEAR(fitted.seconds(2, 125e6), 1.0 + 40e-6, 0.01);
+  // One lucky message of medium size says nothing of the link: the largest one does.
+  samples[1].seconds = samples[0].seconds;
+  EXPECT_NEAR(sg::fit_link(samples, 4).bytes_per_s, truth.bytes_per_s, 0.01 * truth.bytes_per_s);
   // Noise: the larger message was not slower.
   const LinkModel noisy = sg::fit_link(std::vector<LinkSample>{{8, 1e-5}, {1e6, 1e-5}}, 2);
   EXPECT_TRUE(std::isfinite(noisy.bytes_per_s));

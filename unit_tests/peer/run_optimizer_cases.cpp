@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // run_optimizer_cases FOLDER COUNT: trains random parameters with hooks::with_optimizer, and records what every rank
 // gave and what came out.
-#include <mpi.h>
-
 #include <Kokkos_Core.hpp>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <shardgrad/shardgrad.hpp>
 #include <string>
 #include <vector>
 
+#include "program.hpp"
 #include "recorder.hpp"
 #include "support/random.hpp"
 
@@ -116,17 +113,4 @@ void run_all(const std::string& folder, std::size_t count) {
 }  // namespace
 }  // namespace peer
 
-int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fputs("usage: run_optimizer_cases FOLDER COUNT\n", stderr);
-    return 2;
-  }
-  int thread_level = 0;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &thread_level);
-  {
-    const Kokkos::ScopeGuard kokkos;
-    peer::run_all(argv[1], std::strtoul(argv[2], nullptr, 10));
-  }
-  MPI_Finalize();
-  return 0;
-}
+int main(int argc, char** argv) { return peer::run_program(argc, argv, peer::run_all); }

@@ -76,13 +76,13 @@ LinkModel fit_link(std::span<const LinkSample> samples, int ranks) {
   const auto smallest = std::ranges::min_element(samples, {}, &LinkSample::bytes);
   if (std::ranges::any_of(samples, [](const LinkSample& sample) { return !(sample.seconds > 0.0); }))
     throw InvalidArgument("fit_link: a sample took no time");
-  LinkModel link{.ranks = ranks, .latency_s = smallest->seconds, .bytes_per_s = 0.0};
-  for (const LinkSample& sample : samples) {
-    const double bytes = sample.bytes - smallest->bytes;
-    // Noise can make a larger message the faster one: it then says only that the link is not slower than this.
-    const double seconds = std::max(sample.seconds - smallest->seconds, 0.01 * sample.seconds);
-    if (bytes > 0.0) link.bytes_per_s = std::max(link.bytes_per_s, bytes / seconds);
-  }
+  const auto largest = std::ranges::max_element(samples, {}, &LinkSample::bytes);
+  // Noise can make the larger message the faster one: then it says only that the link is not slower than this.
+  const double beyond_latency = std::max(largest->seconds - smallest->seconds, 0.01 * largest->seconds);
+  if (largest->bytes <= smallest->bytes) throw InvalidArgument("fit_link: all samples have as many bytes");
+  const LinkModel link{.ranks = ranks,
+                       .latency_s = smallest->seconds,
+                       .bytes_per_s = (largest->bytes - smallest->bytes) / beyond_latency};
   return link;
 }
 
@@ -102,8 +102,8 @@ LinkModel measure_link(const Communicator& comm, double budget_s) {
       });
     });
     samples.push_back({static_cast<double>(bytes) * others, std::max(seconds, 1e-9)});
-    const double of_next = 16 * seconds * repeats;  // at most: the next one has 16 times the bytes
-    if (samples.size() > 1 && of_next > budget_s) break;
+    // Two samples are needed at least; the third has 16 times the bytes of the second.
+    if (samples.size() > 1 && 16 * seconds * repeats > budget_s) break;
   }
   return fit_link(samples, comm.size());
 }
@@ -130,10 +130,13 @@ HookCost measure_hook(const Communicator& comm, const LinkModel& link, const Hoo
   };
   fill();
   pass();  // compares the ranks, and makes what hooks make once
-  const Counters before = comm.counters();
   fill();
-  const double first = fastest(comm, 1, pass);
-  const Counters sent = comm.counters() - before;
+  Counters sent;
+  const double first = fastest(comm, 1, [&] {
+    const Counters before = comm.counters();
+    pass();
+    sent = comm.counters() - before;
+  });
   const int more = 5 * first < budget_s ? 4 : 1;
   HookCost cost{.hook = hook.name()};
   cost.seconds = first;
@@ -141,7 +144,7 @@ HookCost measure_hook(const Communicator& comm, const LinkModel& link, const Hoo
     fill();
     cost.seconds = std::min(cost.seconds, fastest(comm, 1, pass));
   }
-  // The Reducer's own meetings are small; the all_gather of fastest() is one of 8 bytes.
+  // With the Reducer's own meetings, which are small.
   cost.bytes_sent = largest_over_ranks(comm, static_cast<double>(sent.bytes_sent()));
   cost.collectives = largest_over_ranks(comm, static_cast<double>(sent.collective_calls()));
   cost.arithmetic_s = std::max(0.0, cost.seconds - link.seconds(cost.collectives, cost.bytes_sent));

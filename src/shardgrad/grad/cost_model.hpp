@@ -24,8 +24,9 @@ struct LinkModel {
   double seconds(double collectives, double bytes) const;
 };
 
-/// Collective. All-gathers of 8 bytes, 64 KiB and 1 MiB, the fastest of 5 each, on the slowest rank; larger ones are
-/// left out where the link is so slow that they would take more than `budget_s`. The same numbers on every rank.
+/// Collective. All-gathers of 8 bytes, 64 KiB and 1 MiB in host memory, the fastest of 5 each, on the slowest rank. The
+/// largest ones are left out where they would take more than `budget_s`; those of 64 KiB never are. The same numbers on
+/// every rank.
 LinkModel measure_link(const Communicator& comm, double budget_s = 0.3);
 
 /// A sample of a link: each rank sent so many bytes in one collective, in so many seconds.
@@ -34,9 +35,8 @@ struct LinkSample {
   double seconds = 0.0;
 };
 
-/// latency_s from the sample with the fewest bytes, bytes_per_s from the most that the others took beyond it for a
-/// byte.
-/// \throws InvalidArgument for less than two samples or times that are not positive.
+/// latency_s from the sample with the fewest bytes, bytes_per_s from what the one with the most took beyond it.
+/// \throws InvalidArgument for less than two samples, times that are not positive or equal bytes.
 LinkModel fit_link(std::span<const LinkSample> samples, int ranks);
 
 /// What one pass of a hook over given parameters takes; the same numbers on every rank.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The lane operation of allreduce and of the 16-bit hooks.
+#include <shardgrad/comm/detail/reduce_feedback.hpp>
 #include <shardgrad/comm/detail/scratch.hpp>
 #include <shardgrad/core/elementwise.hpp>
 #include <shardgrad/grad/hooks/detail/mean.hpp>
@@ -38,6 +39,15 @@ Future<FlatBuffer> mean_in_place(const std::string& label, const HookContext& co
     workspaces->give_back(std::move(workspace));  // one that an error was thrown through is not used again
   };
   return context.comm.enqueue(label, reduce).then([flat] { return flat; });
+}
+
+void deliver_rounded(const Buffer& result, const Buffer& bucket, const Feedback* feedback, double share) {
+  convert(result, bucket);
+  if (feedback == nullptr || result.type == bucket.type) return;
+  shardgrad::detail::write_loss(result, bucket, result);
+  convert(result, result, share);
+  const ConstBuffer losses[] = {feedback->loss, result};
+  sum_in_order(losses, feedback->loss);
 }
 
 namespace {

@@ -209,19 +209,11 @@ class Pass {
       convert(lost_.contribution_loss.slice(rest.sent_offset, rest.count), loss_.slice(rest.offset, rest.count));
   }
 
-  /// To a bucket of another type or without the padding. A rounding here is the same on every rank.
+  /// To a bucket of another type or without the padding.
   void store() {
     const Buffer& flat = task_.flat.buffer;
-    const Buffer work = work_.slice(0, flat.count);
-    convert(work, flat);
-    if (task_.feedback == nullptr) return;
-    const Buffer& loss = task_.feedback->loss;
-    if (loss_.data != loss.data) convert(loss_.slice(0, flat.count), loss);
-    if (flat.type == type) return;
-    shardgrad::detail::write_loss(work, flat, work);
-    convert(work, work, task_.share);
-    const ConstBuffer losses[] = {loss, work};
-    sum_in_order(losses, loss);
+    if (loss_.count > flat.count) convert(loss_.slice(0, flat.count), task_.feedback->loss);
+    detail::deliver_rounded(work_.slice(0, flat.count), flat, task_.feedback, task_.share);
   }
 
   Shared& shared_;

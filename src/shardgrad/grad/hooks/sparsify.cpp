@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // top_k and random_k: one lane operation for each bucket.
-#include <shardgrad/comm/detail/reduce_feedback.hpp>
 #include <shardgrad/comm/detail/scratch.hpp>
 #include <shardgrad/core/elementwise.hpp>
 #include <shardgrad/core/error.hpp>
@@ -247,15 +246,9 @@ class Pass {
                          });
   }
 
-  /// To a bucket of another type. A rounding here is the same on every rank, and each takes on its share.
   void store() {
-    if (in_place_) return;
-    convert(work_, task_.flat.buffer);
-    if (task_.feedback == nullptr) return;
-    shardgrad::detail::write_loss(work_, task_.flat.buffer, work_);
-    convert(work_, work_, task_.divisor / transport_.size());
-    const ConstBuffer losses[] = {task_.feedback->loss, work_};
-    sum_in_order(losses, task_.feedback->loss);
+    if (!in_place_)
+      detail::deliver_rounded(work_, task_.flat.buffer, task_.feedback, task_.divisor / transport_.size());
   }
 
   const Shared& shared_;

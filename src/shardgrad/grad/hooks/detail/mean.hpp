@@ -36,6 +36,10 @@ Future<FlatBuffer> mean_without_residual(const std::string& label, const HookCon
                                          const WireFormat& wire, std::size_t chunk_count,
                                          const std::shared_ptr<WorkspacePool>& workspaces);
 
+/// The bucket = `result`, which has its count and type float32 or float64. Where that rounds, it does so alike on every
+/// rank: each takes on its `share` of the loss (divisor / ranks), in the feedback if there is one. Overwrites `result`.
+void deliver_rounded(const Buffer& result, const Buffer& bucket, const Feedback* feedback, double share);
+
 /// loss.contribution_loss += divisor * loss.result_residual, in T, the type of both.
 template <class T>
 void add_loss_of_mean(const ReduceFeedback& lost, double divisor) {
